@@ -61,7 +61,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-arm64 test-chroots test-ssh test-fleet-rounds soak-watch check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-whatif check-mutants check-threads check-closure
+AS_ROOT += test-arm64 test-chroots test-ssh test-fleet-rounds soak-watch check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif check-mutants check-threads check-closure
 
 .PHONY: help
 help: ## list the targets
@@ -437,6 +437,10 @@ CAPTURES ?= docs/demo/demo.tlstax
 .PHONY: check-tax
 check-tax: test-install ## compare `tlstax whatif --no-tls` with the plaintext arms of CAPTURES
 	$(BIN)/python tests/truth/tax/check.py $(CAPTURES)
+
+.PHONY: check-canary
+check-canary: root-check-canary test-install ## compare `tlstax canary` with the lab's paired arms on a MariaDB under load (5 minutes, quiet host)
+	$(BIN)/python tests/truth/canary/check.py
 
 .PHONY: check-whatif
 check-whatif: root-check-whatif test-install ## compare predictions of `tlstax whatif` with real runs (4 minutes, quiet host)

@@ -184,7 +184,8 @@ def evidence(line: Mapping[str, Any]) -> str:
         return line["text"] or ABSENT
     if line["unit"] == "ratio":
         return ratio(value)
-    return {"ns": time, "share": share, "bytes": size, "count": count}[line["unit"]](value)
+    least = "≥ " if line["at_least"] else ""
+    return least + {"ns": time, "share": share, "bytes": size, "count": count}[line["unit"]](value)
 
 
 def evidence_interval(line: Mapping[str, Any]) -> str:

@@ -6,12 +6,16 @@ and prints the difference that this client sees, with its interval. Nothing is a
 is needed. The account needs no right but to connect; its password must be checked by the server
 itself (a plug-in that needs the password in clear would send it in plaintext). The client's own TLS
 work is in the difference: without ssl-ca in the option file it may load a whole CA bundle. It
-refuses where plaintext is not allowed. Ctrl-C ends it early, with the pairs that there are.
+refuses where plaintext is not allowed. Ctrl-C and SIGTERM end it early, with the pairs that there
+are.
 """
 
 import argparse
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.order_statistics import LEAST_UNITS
@@ -51,11 +55,31 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     host, port = place_of(options.server)
     access = Access(options.option_file, options.login_path, host, port)
-    found = measure(access, options.rate, options.seconds)
+    with _ended_by_signals():
+        found = measure(access, options.rate, options.seconds)
     print(text_of(summarize(found)))
     if found.failure:
         raise found.failure
     return ExitCode.OK
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end it as Ctrl-C does: with the pairs that there are."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {
+        number: signal.signal(number, end)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -37,6 +37,7 @@ from tlstax.analysis.model.difference import (
 )
 from tlstax.analysis.quantities import factor_text, measure_text, time_text, unseen_text
 from tlstax.analysis.rows import handshakes, latency
+from tlstax.analysis.rows.edges import open_commands
 from tlstax.analysis.statistics import medians, verdicts
 from tlstax.analysis.statistics.medians import Estimate
 from tlstax.analysis.statistics.units import interval_note
@@ -209,10 +210,25 @@ def _latencies(before: RecordingSelection, after: RecordingSelection) -> list[La
     for side, wall in zip(buckets, walls, strict=True):
         if wall:
             side["handshake_wall"] = wall
+    unfinished = [
+        open_commands.lengths_ns(
+            open_commands.unfinished(side.tables.ledger, side.tables.windows, side.tables.threads),
+            side.group.window_ids,
+        )
+        for side in (before, after)
+    ]
     for phase in {**buckets[0], **buckets[1]}:
         pair = [
-            latency.distribution(f"{name}/{phase}", side.label, phase, mine.get(phase, {}))
-            for name, side, mine in zip(("before", "after"), (before, after), buckets, strict=True)
+            latency.distribution(
+                f"{name}/{phase}",
+                side.label,
+                phase,
+                mine.get(phase, {}),
+                unfinished_ns=longer if phase == "command" else (),
+            )
+            for name, side, mine, longer in zip(
+                ("before", "after"), (before, after), buckets, unfinished, strict=True
+            )
         ]
         found.append(LatencyPair(phase, pair[0], pair[1]))
     return found

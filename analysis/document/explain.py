@@ -54,6 +54,7 @@ from tlstax.analysis.rows import (
     window_units,
 )
 from tlstax.analysis.rows.coverage import Coverage
+from tlstax.analysis.rows.edges import open_commands
 from tlstax.analysis.rows.tables import Group, Tables, groups
 from tlstax.analysis.statistics.medians import Estimate
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS
@@ -98,7 +99,8 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
     ]
     mended = repair.repair(tables, resolved)
     both = _end_to_end(parts, whole, counts, resolved, rules)
-    found, note = gathered.findings_of(parts, tables, counts, resolved, rules)
+    unfinished = open_commands.unfinished(tables.ledger, tables.windows, tables.threads)
+    found, note = gathered.findings_of(parts, tables, counts, resolved, rules, unfinished)
     return Document(
         version=DOCUMENT_VERSION,
         title="Where the time goes when the server speaks TLS",
@@ -111,7 +113,7 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
         ledgers=bars,
         compositions=compositions,
         handshakes=tables_of,
-        latencies=[line for part in parts for line in _latencies(part, tables)],
+        latencies=[line for part in parts for line in _latencies(part, tables, unfinished)],
         primitives=primitives.tabulate(parts, tables, totals),
         flames=[
             graph
@@ -237,11 +239,17 @@ def _handshake_tables(parts: Sequence[Group], tables: Tables) -> list[HandshakeT
     return lines
 
 
-def _latencies(part: Group, tables: Tables) -> list[Distribution]:
+def _latencies(
+    part: Group, tables: Tables, unfinished: Sequence[open_commands.Unfinished]
+) -> list[Distribution]:
     shakes = coverage.cover(tables.windows, coverage.HANDSHAKE_LEVELS, part.window_ids)
     seen = _seen(part, tables)
     of = window_units.of_group(part, tables.windows)
     by_unit = latency.merge_by_unit(tables.latencies, of.unit_of, of.units.count)
+    merged = latency.merge(tables.latencies, part.window_ids)
+    longer = open_commands.lengths_ns(unfinished, part.window_ids)
+    if longer:
+        merged.setdefault("command", {})
     return [
         dataclasses.replace(
             latency.distribution(
@@ -251,10 +259,11 @@ def _latencies(part: Group, tables: Tables) -> list[Distribution]:
                 buckets,
                 by_unit[phase],
                 of.units,
+                longer if phase == "command" else (),
             ),
             estimate=(shakes if phase in HANDSHAKE_PHASES else seen).text,
         )
-        for phase, buckets in latency.merge(tables.latencies, part.window_ids).items()
+        for phase, buckets in merged.items()
     ]
 
 

@@ -60,6 +60,7 @@ def examine(tables: Tables, stacks: Stacks, taxonomy: Taxonomy) -> Health:
     untracked_threads = untracked.find(tables)
     texts = [
         *warnings.untracked_threads(untracked_threads),
+        *warnings.unfinished_commands(tables),
         *warnings.warnings(
             tables, [line for line in losses if line.kind != _NO_ROOM], closure, observer, symbols
         ),

@@ -7,6 +7,7 @@ from typing import Final
 from tlstax.analysis.classify.composition import MINIMUM_SAMPLES
 from tlstax.analysis.model.trust import Closure, LossLine, Observer, Symbols, UntrackedThreads
 from tlstax.analysis.quantities import share_text, time_text
+from tlstax.analysis.rows.edges import open_commands
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture import known_sources
 from tlstax.collectors.capture.vocabulary import REPAIRS
@@ -73,6 +74,24 @@ def untracked_threads(found: UntrackedThreads | None) -> list[str]:
         f"{found.thread_count:,} of {found.process_thread_count:,} threads found no room in the "
         f"ledger: {time_text(found.cpu_ns)} of CPU time{share}, and all their waits are missing. "
         "Record with more room (attach --max-threads)."
+    )
+    return [text]
+
+
+def unfinished_commands(tables: Tables) -> list[str]:
+    """Which commands are known by a lower bound only."""
+    every = {window.window_id for window in tables.windows}
+    found = open_commands.lengths_ns(
+        open_commands.unfinished(tables.ledger, tables.windows, tables.threads), every
+    )
+    if not found:
+        return []
+    longest = time_text(max(found))
+    were, they = ("was", "It") if len(found) == 1 else ("were", "They")
+    text = (
+        f"{len(found):,} command{'' if len(found) == 1 else 's'} {were} under way for whole "
+        f"windows when the ledger began or ended, the longest for at least {longest}. {they} "
+        f"{were} longer than that: latencies of commands with ≥ contain such a lower bound."
     )
     return [text]
 

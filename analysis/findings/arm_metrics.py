@@ -4,14 +4,17 @@
 The driver's CPU time of each run is exact. A connection of the plaintext arm costs it all but TLS.
 """
 
+import math
+
 import numpy as np
 
-from tlstax.analysis.findings.window_metrics import Metric, Metrics, ratio
+from tlstax.analysis.findings.finding_metrics import Judged
+from tlstax.analysis.findings.window_metrics import Metric, ratio
 from tlstax.analysis.rows import round_units
 from tlstax.analysis.rows.round_units import RoundUnits
 from tlstax.analysis.rows.tables import Group
 from tlstax.analysis.statistics import medians
-from tlstax.analysis.statistics.units import Floats, unit_weights
+from tlstax.analysis.statistics.units import LEAST_RANGE, Floats, Units, unit_weights
 
 
 def partner_of(part: Group, parts: tuple[Group, ...]) -> Group | None:
@@ -22,7 +25,7 @@ def partner_of(part: Group, parts: tuple[Group, ...]) -> Group | None:
     return next((one for one in parts if (one.driver, one.scenario, one.arm) == wanted), None)
 
 
-def add_client_of_arms(found: Metrics, part: Group, plaintext: Group) -> None:
+def add_client_of_arms(judged: Judged, part: Group, plaintext: Group) -> None:
     """The CPU time that TLS adds to the client for a connection, by rounds with both arms.
 
     Nothing is added where an operation is no connection: a handshake is not told from queries then.
@@ -35,24 +38,25 @@ def add_client_of_arms(found: Metrics, part: Group, plaintext: Group) -> None:
         return
     of = round_units.of_runs(part.runs, numbers)
     added = _per_operation(tls, of) - _per_operation(plain, of)
-    estimate = medians.estimate(added, of.units)
-    mine = Metric(estimate.value, estimate.low, estimate.high, unit_count=estimate.unit_count)
-    found["client_tls_ns"] = mine
-    awaited, network = found["connecting_wait_ns"].value, found["connecting_network_share"]
-    if not awaited or mine.low is None or mine.high is None:
+    found = judged.metrics
+    found["client_tls_ns"] = _metric(added, of.units)
+    awaited = judged.awaited
+    # The waits have these units only if every round has both arms, and rounds are their units.
+    is_paired = of.units.count >= LEAST_RANGE and len(numbers) == len(tls)
+    if awaited is None or not is_paired or len(awaited.share) != len(added):
         return
-    assert mine.value is not None
-    ratios = [value / awaited for value in (mine.value, mine.low, mine.high)]
-    found["client_tls_ratio"] = Metric(ratios[0], ratios[1], ratios[2], unit_count=mine.unit_count)
-    if network.value is None or network.low is None or network.high is None:
-        return
-    parts_of = [max(0.0, min(1.0, one)) for one in ratios]
-    found["client_tls_wait_share"] = Metric(
-        network.value * parts_of[0],
-        network.low * parts_of[1],
-        network.high * parts_of[2],
-        unit_count=network.unit_count,
-    )
+    ratios = ratio(added, awaited.per_connection_ns)
+    found["client_tls_ratio"] = _metric(ratios, of.units)
+    shares = awaited.share * np.clip(ratios, 0.0, 1.0)
+    found["client_tls_wait_share"] = _metric(shares, of.units)
+
+
+def _metric(values: Floats, of: Units) -> Metric:
+    """The median of the units with its bounds: what varies together in a unit is divided there."""
+    found = medians.estimate(values, of)
+    if not math.isfinite(found.value):
+        return Metric(None)
+    return Metric(found.value, found.low, found.high, unit_count=found.unit_count)
 
 
 def _by_round(part: Group) -> dict[int, tuple[float, float]]:

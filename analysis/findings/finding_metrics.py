@@ -5,9 +5,9 @@ Shares are of the time that the server spent on connections (`served`), times ar
 label says. What is missing in a capture is a metric without a value, and no rule holds on it.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from tlstax.analysis.findings.window_metrics import (
     exact,
     ratio,
 )
+from tlstax.analysis.rows.edges.open_commands import Unfinished
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics.units import Floats
@@ -42,6 +43,14 @@ _WAITS: Final = (
 """Kinds of waits that have metrics of their own."""
 
 
+class Awaited(NamedTuple):
+    """Waits for the client while connecting: of all units, then of each."""
+
+    per_connection_ns: Floats
+    share: Floats
+    """Of the served time."""
+
+
 @dataclass(frozen=True)
 class Judged:
     """The metrics of one group, and what turns shares into times."""
@@ -52,6 +61,7 @@ class Judged:
     block_count: int
     needed_ns: float = 0.0
     """How long a recording like this one must be at least for the rules; 0 if it is long enough."""
+    awaited: Awaited | None = None
 
 
 def gather(
@@ -61,9 +71,10 @@ def gather(
     counts: Mapping[int, Counts],
     waits: Mapping[int, WaitTimes],
     client_counts: Mapping[int, Counts],
+    unfinished: Sequence[Unfinished] = (),
 ) -> Judged:
     """Every metric of a group."""
-    blocks = window_metrics.fill(part, tables, sums, counts, waits)
+    blocks = window_metrics.fill(part, tables, sums, counts, waits, unfinished)
     served = blocks.sums(*blocks.matching(lambda phase, state: True))
     operation, operations = _operations(part, blocks)
     found: Metrics = {}
@@ -84,7 +95,15 @@ def gather(
     if tables.clients is not None:
         add_client(found, part, tables, client_counts)
     per_ns = float(served[0] / operations[0]) if operations[0] else 0.0
-    return Judged(found, operation, per_ns, blocks.count, throughout.needed_ns(part, tables))
+    needed_ns = throughout.needed_ns(part, tables)
+    return Judged(found, operation, per_ns, blocks.count, needed_ns, _awaited(blocks, served))
+
+
+def _awaited(blocks: Blocks, served: Floats) -> Awaited:
+    time_ns = blocks.sums(*_parts(blocks)["connecting_network"])
+    time_ns = np.maximum(0.0, time_ns - _not_client(blocks))
+    connections = np.maximum(blocks.sums("ended:connect"), blocks.sums("ended:handshake"))
+    return Awaited(ratio(time_ns, connections), np.minimum(1.0, ratio(time_ns, served)))
 
 
 def _operations(part: Group, blocks: Blocks) -> tuple[str, Floats]:
@@ -290,9 +309,14 @@ def _add_locks(found: Metrics, blocks: Blocks, served: Floats) -> None:
     waits of commands without a class count as row locks only if that counter shows so much time.
     """
     row_ns = float(blocks.sums("counter:Innodb_row_lock_time")[0]) * 1e6
+    under_way = blocks.sums("unfinished:blocked_lock", "unfinished:blocked_futex")
+    if under_way[0]:  # the counter grows when a wait ends
+        row_ns = max(row_ns, float(blocks.sums("level:row_locks")[0]))
     named = ("wait:commit", "wait:table_lock", "wait:adaptive_hash", "wait:row_lock")
     locks = blocks.sums(*blocks.matching(lambda phase, state: state == "blocked_lock"))
     locks = np.maximum(0.0, locks - blocks.sums("locked:named"))
+    if not blocks.sums("level:read")[0]:  # no stack and no counter tells what it was
+        locks = np.maximum(0.0, locks - blocks.sums("unfinished:blocked_lock"))
     futexes = blocks.sums("time:command/blocked_futex")
     futexes = np.maximum(0.0, futexes - np.maximum(0.0, blocks.sums(*named) - locks))
     rows = blocks.sums("wait:row_lock")
@@ -303,9 +327,14 @@ def _add_locks(found: Metrics, blocks: Blocks, served: Floats) -> None:
         tables_wait = tables_wait + locks
         if row_ns >= 0.5 * futexes[0] > 0:
             rows = rows + futexes
+    commands = blocks.sums("ended:command", "unfinished")
     for name, time_ns in (("row_lock", rows), ("table_lock", tables_wait)):
         found[f"{name}_share"] = blocks.metric(ratio(time_ns, served))
-        found[f"{name}_ns"] = blocks.metric(ratio(time_ns, blocks.sums("ended:command")))
+        mean = blocks.metric(ratio(time_ns, commands))
+        found[f"{name}_ns"] = replace(mean, at_least=bool(under_way[0]))
+    longest = [blocks.longest_ns.get(state, 0) for state in ("blocked_lock", "blocked_futex")]
+    least = replace(exact(max(longest)), at_least=True)
+    found["unfinished_ns"] = least if least.value else Metric(None)
 
 
 def _add_cost(found: Metrics, blocks: Blocks) -> None:

@@ -169,6 +169,9 @@ LABELS: Final[Mapping[str, Label]] = {
     "client_samples_count": Label("CPU samples of clients", "count", "both-sides"),
     "writes_per_command": Label("writes to the client, per command", "count", "ledger"),
     "bytes_per_write": Label("bytes of each write, by the server's counter", "bytes", "ledger"),
+    "unfinished_ns": Label(
+        "the longest such wait that began before the recording or ended after it", "ns", "ledger"
+    ),
     "row_lock_waits": Label("waits for row locks, by the server's counter", "count", "ledger"),
     "flushes_count": Label("flushes of the log, by the server's counter", "count", "ledger"),
     "timer_count": Label("handshakes with such a wait", "count", "handshake"),

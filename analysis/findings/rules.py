@@ -305,6 +305,7 @@ def _evidence(name: str, metric: Metric) -> Evidence:
         metric.text,
         label.section,
         metric.unit_count,
+        metric.at_least,
     )
 
 
@@ -314,7 +315,7 @@ def metric_text(name: str, metric: Metric) -> str:
     if label.unit == "text" or metric.value is None:
         return metric.text or "unknown"
     if label.unit == "ns":
-        return time_text(metric.value)
+        return f"{'at least ' if metric.at_least else ''}{time_text(metric.value)}"
     if label.unit == "share":
         return share_text(metric.value)
     if label.unit == "bytes":

@@ -216,6 +216,37 @@ def add_host(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:
             add("host:time", everywhere[window.window_id], window.end_ns - window.start_ns)
 
 
+def add_row_locks(add: Add, block_of: Mapping[int, int], part: Group, tables: Tables) -> None:
+    """Waits for row locks that are under way, by the server's own count at the nearest reading."""
+    levels = _levels(tables.status, "Innodb_row_lock_current_waits")
+    if part.runs or not levels:
+        return
+    times = [time_ns for time_ns, _ in levels]
+    for window in tables.windows:
+        block = block_of.get(window.window_id)
+        if block is None:
+            continue
+        at = bisect_left(times, _middle(window))
+        near = min(levels[max(0, at - 1) : at + 1], key=lambda one: abs(one[0] - _middle(window)))
+        add("level:row_locks", block, near[1] * (window.end_ns - window.start_ns))
+        add("level:read", block, 1)
+
+
+def _levels(rows: Iterable[Status], name: str) -> list[tuple[int, int]]:
+    """Times of all readings with the value then; one that did not change is not in the capture."""
+    times: set[int] = set()
+    read: dict[int, int] = {}
+    for row in rows:
+        times.add(row.time_ns)
+        if row.name == name and is_number(row.value):
+            read[row.time_ns] = int(row.value)
+    found: list[tuple[int, int]] = []
+    for time_ns in sorted(times):
+        if time_ns in read or found:
+            found.append((time_ns, read.get(time_ns, found[-1][1] if found else 0)))
+    return found
+
+
 def add_counters(add: Add, block_of: Mapping[int, int], part: Group, tables: Tables) -> None:
     """How much counters of the server grew in the dense windows."""
     for name in COUNTERS:

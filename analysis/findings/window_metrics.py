@@ -17,6 +17,7 @@ from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.classify.wait_causes import OTHER, WaitTimes, scaled
 from tlstax.analysis.findings import throughout
 from tlstax.analysis.rows import ledger, window_units
+from tlstax.analysis.rows.edges.open_commands import Unfinished
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics import medians, shares
@@ -50,6 +51,8 @@ class Metric:
     text: str = ""
     unit_count: int | None = None
     """Units behind the bounds; None if they are not by units."""
+    at_least: bool = False
+    """It contains what was not over: a lower bound."""
 
     @property
     def is_bounded(self) -> bool:
@@ -83,6 +86,8 @@ class Blocks:
         self._series: dict[str, list[float]] = {}  # adding to one element of an array is slow
         self._weights = unit_weights(units.count)
         self._sums: Series = {}
+        self.longest_ns: dict[str, int] = {}
+        """What the longest command that was not over lasted at least, by its state."""
 
     def add(self, name: str, block: int, value: float) -> None:
         """Add to a sum."""
@@ -138,6 +143,7 @@ def fill(
     sums: Mapping[int, Totals],
     counts: Mapping[int, Counts],
     waits: Mapping[int, WaitTimes],
+    unfinished: Iterable[Unfinished] = (),
 ) -> Blocks:
     """All sums of a group by block."""
     of = window_units.of_group(part, seen_windows(part, tables.windows))
@@ -171,7 +177,14 @@ def fill(
     throughout.add_outcomes(blocks.add, everywhere, tables)
     throughout.add_host(blocks.add, everywhere, tables)
     throughout.add_counters(blocks.add, block_of, part, tables)
+    throughout.add_row_locks(blocks.add, block_of, part, tables)
     _add_cost(blocks, block_of, tables)
+    for wait in unfinished:
+        if (at := block_of.get(wait.window_id)) is None:
+            continue
+        blocks.add("unfinished", at, 0 if wait.is_same else 1)
+        blocks.add(f"unfinished:{wait.state}", at, wait.least_ns)
+        blocks.longest_ns[wait.state] = max(wait.least_ns, blocks.longest_ns.get(wait.state, 0))
     return blocks
 
 

@@ -58,7 +58,7 @@ def explain(question: Question, host: str) -> FleetExplanation:
         question.scope(span, tier, len(sums.hosts), left_out),
         host,
         peers,
-        _sentence(host, lines, peers),
+        _sentence(host, lines, peers, has_interval=host in sums.hosts),
         question.report(host),
         versions,
         lines,
@@ -106,7 +106,19 @@ def _lines(sums: Sums, host: str) -> list[PeerLine]:
     return lines
 
 
-def _sentence(host: str, lines: Sequence[PeerLine], peers: str) -> str:
+def _sentence(host: str, lines: Sequence[PeerLine], peers: str, *, has_interval: bool) -> str:
+    if not has_interval:
+        return (
+            f"{host} has no values here: the data set knows it, but no interval of it lies in this "
+            "span of time. Ask for another one (--from, --to)."
+        )
+    if all(line.value is None for line in lines):
+        return (
+            f"{host} has no values here: in this span of time too little of it was observed for "
+            "any figure. Ask for a longer one (--from, --to)."
+        )
+    if not any(line.peers.host_count for line in lines):
+        return f"{host} cannot be compared: no other host has values here ({peers})."
     odd = [line for line in lines if line.is_outlier]
     if not odd:
         return f"{host} is like its peers ({peers})."

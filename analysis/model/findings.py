@@ -20,6 +20,7 @@ class Evidence:
     text: Annotated[str, "the value of a text; else ''"]
     section: Annotated[str, "section of the report in which the number is broken down"]
     unit_count: UnitCount = None
+    at_least: Annotated[bool, "a lower bound: it contains what was not over"] = False
 
 
 @dataclass(frozen=True)

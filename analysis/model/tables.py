@@ -190,6 +190,7 @@ class Quantile:
     sampling: Annotated[
         Measure | None, "95 % interval over 8 rounds or blocks, or more, of the merged histogram"
     ] = None
+    at_least: Annotated[bool, "a lower bound, because of values that are not complete"] = False
 
 
 @dataclass(frozen=True)
@@ -214,6 +215,12 @@ class Distribution:
     quantiles: Annotated[list[Quantile], "p50 p90 p95 p99 (each only with enough values) and max"]
     buckets: Annotated[list[Bucket], "without empty buckets"]
     estimate: Estimate = ""
+    unfinished_count: Annotated[
+        int,
+        "values that are not in `count` because they began before the recording or ended after it; "
+        "mean and quantiles count what they lasted at least",
+    ] = 0
+    unfinished_ns: Annotated[float | None, "what the longest of these lasted at least"] = None
 
 
 @dataclass(frozen=True)

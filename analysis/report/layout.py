@@ -47,10 +47,11 @@ def sampling_at(distribution: Json, q: float) -> Json | None:
     return next((one["sampling"] for one in distribution["quantiles"] if one["q"] == q), None)
 
 
-def quantile_at(distribution: Json, q: float) -> float | None:
-    """The quantile `q` of a distribution, if its count allowed for one."""
-    found = (item["value_ns"] for item in distribution["quantiles"] if item["q"] == q)
-    return next(found, None)
+def quantile_text(distribution: Json, q: float) -> str:
+    """The quantile `q` of a distribution, if its count allowed for one; ≥: it is a lower bound."""
+    found = next((item for item in distribution["quantiles"] if item["q"] == q), None)
+    least = "≥ " if found and found["at_least"] else ""
+    return least + quantities.time(found["value_ns"] if found else None)
 
 
 def minimum_sample_count(document: Json) -> int:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Latency distributions from log-linear buckets: merging, quantiles with their error, CDF."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -106,22 +106,51 @@ def distribution(
     buckets: Buckets,
     by_unit: Sequence[Buckets] = (),
     units: Units | None = None,
+    unfinished_ns: Sequence[int] = (),
 ) -> Distribution:
     """A distribution from buckets. Its mean takes the middle of each: an error of <= 2 %.
 
-    `by_unit` are the same by round or block, for the intervals of the quantiles.
+    `by_unit` are the same by round or block, for the intervals of the quantiles. `unfinished_ns`
+    are lower bounds of values that are in no bucket: mean and quantiles count them as these.
     """
     count = sum(buckets.values())
-    if not count:
+    known = {key: n for key, n in buckets.items() if n}
+    if unfinished_ns:
+        buckets = dict(sorted((Counter(known) + Counter(bucketize(unfinished_ns))).items()))
+    whole = sum(buckets.values())
+    if not whole:
         return Distribution(name, label, phase, 0, None, [], [])
-    mean_ns = sum((low + high) / 2 * n for (low, high), n in buckets.items()) / count
-    quantiles = [quantile(buckets, q) for q in (*wanted_quantiles(count), 1.0)]
-    if units is not None and units.have_interval:
+    mean_ns = sum((low + high) / 2 * n for (low, high), n in buckets.items()) / whole
+    quantiles = [quantile(buckets, q) for q in (*wanted_quantiles(whole), 1.0)]
+    if unfinished_ns:
+        quantiles = [
+            replace(one, value_ns=one.low_ns, at_least=True)
+            if _is_least(one, known, count, whole)
+            else one
+            for one in quantiles
+        ]
+    elif units is not None and units.have_interval:
         quantiles = [
             replace(one, sampling=_sampling(one, buckets, by_unit, units)) if one.q < 1 else one
             for one in quantiles
         ]
-    return Distribution(name, label, phase, count, mean_ns, quantiles, cumulate(buckets))
+    return Distribution(
+        name,
+        label,
+        phase,
+        count,
+        mean_ns,
+        quantiles,
+        cumulate(known),
+        unfinished_count=len(unfinished_ns),
+        unfinished_ns=max(unfinished_ns, default=None),
+    )
+
+
+def _is_least(one: Quantile, known: Buckets, count: int, whole: int) -> bool:
+    """Whether a quantile would be larger if all unfinished values were very long."""
+    rank = one.q * whole
+    return rank > count or quantile(known, rank / count).low_ns > one.low_ns
 
 
 def _sampling(

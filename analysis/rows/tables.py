@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, TypeVar
 
-from tlstax.analysis.rows import followed, operations
+from tlstax.analysis.rows import operations
+from tlstax.analysis.rows.edges import followed, open_commands, wait_places
 from tlstax.analysis.rows.samples import Samples, columns_of
 from tlstax.collectors.capture import frame_ids
 from tlstax.collectors.capture.reader import CaptureReader
@@ -212,8 +213,11 @@ def _load_all(reader: CaptureReader) -> Tables:
     reader.require_counts()
     loaded = _load_rows(reader)
     _require_terms(loaded, reader)
+    ledger = open_commands.place(loaded.ledger, loaded.windows, loaded.threads, loaded.probes)
     return replace(
         loaded,
+        ledger=ledger,
+        waits=wait_places.place(loaded.waits, ledger, loaded.windows),
         losses=[*loaded.losses, *_cut_stacks(loaded)],
         handshakes=followed.with_known_parts(loaded.handshakes, loaded.windows),
     )

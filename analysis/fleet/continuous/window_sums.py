@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from tlstax.analysis.fleet.rollup import intervals
 from tlstax.analysis.fleet.rollup.intervals import Sums
 from tlstax.analysis.fleet.rollup.recording import Recording
-from tlstax.analysis.rows.followed import with_known_parts
+from tlstax.analysis.rows.edges.followed import with_known_parts
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS

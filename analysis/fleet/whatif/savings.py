@@ -248,6 +248,7 @@ def _assumptions(wish: Wish, costs: Sequence[MicroCosts]) -> list[str]:
         found.append(
             "A handshake costs what it costs on hosts with that library, the same CPU, TLS version "
             "and client certificates, and a key whose signature takes about as long; all else "
-            "costs the same as now."
+            "costs the same as now. The bounds of one host contain how much those hosts differ; "
+            "those of the sum are narrower, because hosts differ in both directions."
         )
     return found

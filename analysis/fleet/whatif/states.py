@@ -22,6 +22,8 @@ from tlstax.collectors.capture.micro_costs import KeyCosts, MicroCosts
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, HANDSHAKE_SUB_PHASES
 
 DRAWS: Final = 100
+PEER_DRAWS: Final = 200
+"""Draws of hosts that have another library."""
 _AT_ONCE: Final = 1000
 """Hosts whose rows are in memory together."""
 _SEED: Final = 17
@@ -142,8 +144,14 @@ def _present(
 
 
 def with_library(inputs: Inputs, verdicts: Verdicts, peers: Peers) -> tuple[list[int], Ends]:
-    """The same for another library: a handshake costs what it costs on hosts like this one."""
+    """The same for another library: a handshake costs what it costs on hosts like this one.
+
+    The first row has the bounds of the median of those hosts, which are the same for all hosts that
+    are alike. In each other row a host's handshakes cost what they cost on one of them: hosts
+    differ, and the median says nothing of how much. All occur equally often.
+    """
     chosen, ends = [], []
+    generator = np.random.default_rng(_SEED)
     per_handshake = inputs.handshake_cpu / np.maximum(inputs.handshakes, 1e-12)
     for row, why in enumerate(verdicts.why):
         if why or verdicts.has_it[row]:
@@ -161,6 +169,11 @@ def with_library(inputs: Inputs, verdicts: Verdicts, peers: Peers) -> tuple[list
         rest = float(inputs.served_cpu[row] - inputs.handshake_cpu[row])
         shakes = float(inputs.handshakes[row])
         chosen.append(row)
-        ends.append((rest + found.low * shakes, rest + found.high * shakes))
-    low, high = (np.array([end[side] for end in ends], dtype=np.float64) for side in (0, 1))
-    return chosen, Ends(low[None, :], high[None, :])
+        drawn = generator.permutation(np.resize(generator.permutation(like), PEER_DRAWS))
+        each = per_handshake[drawn]
+        ends.append([rest + shakes * np.append(end, each) for end in (found.low, found.high)])
+    low, high = (
+        np.array([end[side] for end in ends], dtype=np.float64).reshape(-1, 1 + PEER_DRAWS).T
+        for side in (0, 1)
+    )
+    return chosen, Ends(low, high)

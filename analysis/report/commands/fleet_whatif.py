@@ -82,6 +82,13 @@ def _wish(options: argparse.Namespace) -> Wish:
             "Measure them on a host of each kind with `tlstax whatif CAPTURE ... --save-costs "
             "FILE`, and give the files with --costs",
         )
+    for option, given in (("--costs", options.costs), ("--from-key", options.from_key)):
+        if given and not wish.needs_costs:
+            raise _refuse(
+                f"{option} has no effect here",
+                "only --key and --resume use it",
+                f"Leave {option} out, or add one of them",
+            )
     if options.most < 1:
         raise _refuse(
             f"cannot list {options.most} hosts", "--most is less than 1", "Give a number from 1 on"

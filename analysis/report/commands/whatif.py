@@ -42,6 +42,14 @@ from tlstax.collectors.capture.reader import CaptureReader
 
 SIGNATURES: Final = ("rsa:2048", "rsa:3072", "rsa:4096", "ec:p256", "ec:p384", "ed25519")
 """Kinds of key that signatures are measured for, to recognise the recorded one."""
+_USED_BY: Final = {
+    **dict.fromkeys(("costs", "save_costs"), ("key", "resume", "cipher")),
+    "from_key": ("key", "resume"),
+    "from_cipher": ("cipher",),
+    "measured": ("library",),
+    "warm": ("pool",),
+}
+"""Options that only some wishes use."""
 
 
 def register(
@@ -157,7 +165,7 @@ def _print(prediction: Prediction, options: argparse.Namespace) -> int:
 
 
 def _require_scenario(options: argparse.Namespace) -> None:
-    """TlstaxError (USAGE) for no wish, and for wishes that were not looked at together."""
+    """TlstaxError (USAGE) for no wish, wishes that were not looked at together, idle options."""
     others = options.key or options.cipher or options.pool or options.library
     if options.no_tls and (others or options.resume is not None):
         raise TlstaxError(
@@ -180,6 +188,13 @@ def _require_scenario(options: argparse.Namespace) -> None:
             "Ask for one after the other",
             ExitCode.USAGE,
         )
+    given = {name for name, value in vars(options).items() if value is not None}
+    for option, wishes in _USED_BY.items():
+        if option in given and given.isdisjoint(wishes):
+            names = " or ".join(f"--{one}" for one in wishes)
+            what = f"--{option.replace('_', '-')} has no effect here"
+            do = f"Leave it out, or add {names}"
+            raise TlstaxError(what, f"it is used with {names} only", do, ExitCode.USAGE)
 
 
 def _ciphers(options: argparse.Namespace, side: RecordingSelection) -> list[str]:

@@ -45,7 +45,7 @@ def render(document: Json) -> str:
             chart=lines,
             change_name=texts.change_name,
             unexplained=texts.unexplained,
-            side_quantile=layout.quantile_at,
+            side_quantile=layout.quantile_text,
             leaves=changed_leaves,
         )
     )

@@ -135,7 +135,7 @@ def environment() -> jinja2.Environment:
     )
     made.filters.update(
         {
-            "at": layout.quantile_at,
+            "quantile_text": layout.quantile_text,
             "basename": lambda path: str(path).rsplit("/", 1)[-1],
             "amount": quantities.amount,
             "count": quantities.count,

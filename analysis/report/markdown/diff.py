@@ -72,7 +72,7 @@ def _latencies(pairs: Sequence[Json]) -> Iterable[str]:
     yield "|---|---:|---:|---:|---:|"
     for pair in pairs:
         values = [
-            quantities.time(layout.quantile_at(pair[name], q))
+            layout.quantile_text(pair[name], q)
             for q in layout.QUANTILES
             for name in ("before", "after")
         ]

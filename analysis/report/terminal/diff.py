@@ -126,7 +126,7 @@ def _latencies(pairs: Sequence[Json], width: int) -> RenderableType:
     table = console.table("latencies", "phase", "p50 before", "after", "p99 before", "after")
     for pair in pairs:
         cells = [
-            quantities.time(layout.quantile_at(pair[name], q))
+            layout.quantile_text(pair[name], q)
             for q in layout.QUANTILES
             for name in ("before", "after")
         ]

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from tlstax.analysis.document import explain
-from tlstax.analysis.rows import followed, tables
+from tlstax.analysis.rows import tables
+from tlstax.analysis.rows.edges import followed
 from tlstax.collectors.capture.schema import (
     Frame,
     SampleStack,

@@ -139,6 +139,8 @@ def test_what_changed_is_told_on_the_terminal(day: Path, capsys: Any) -> None:
         (["top", "--most", "0"], ExitCode.USAGE, "less than 1"),
         (["top", "--from", "2026-11-22", "--to", "2026-11-21"], ExitCode.USAGE, "is empty"),
         (["explain", "db99"], ExitCode.USAGE, "no host db99"),
+        (["whatif", "--pool", "9", "--from-key", "rsa:2048"], ExitCode.USAGE, "no effect here"),
+        (["whatif", "--library", "wolfssl", "--costs", "x"], ExitCode.USAGE, "--costs has no"),
         (["flamegraph", "-o", "-"], ExitCode.USAGE, "nothing to draw"),
         (["sql", "DROP VIEW host"], ExitCode.USAGE, "single SELECT"),
         (["sql", "SELECT 1; SELECT 2"], ExitCode.USAGE, "single SELECT"),

@@ -124,6 +124,32 @@ def test_phases_of_a_host_count_by_recorded_time(tmp_path: Path) -> None:
     assert line.on_cpu_ns == pytest.approx((1 + 10) / 120 * 1e9)
 
 
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ([interval(0, "db2")], "no interval of it lies in this span"),
+        (
+            [
+                interval(0, "db2"),
+                only_handshakes(0)._replace(handshake_observed_ns=0, handshake_count=0),
+            ],
+            "too little of it",
+        ),
+        ([interval(0)], "no other host has values here (0 other hosts)"),
+    ],
+)
+def test_a_host_without_values_is_not_like_its_peers(
+    tmp_path: Path, rows: list[columns.Interval], says: str
+) -> None:
+    """It was "db1 is like its peers", with a table of dashes."""
+    store(tmp_path, "1m", columns.Interval, rows)
+    store(tmp_path, "1h", columns.Host, [facts(one) for one in {"db1", *(x.host for x in rows)}])
+    found = peers.explain(Question(tmp_path, tier="1m", end_wall_ns=SPAN.end_wall_ns,
+                                   start_wall_ns=START_NS), "db1")  # fmt: skip
+    assert says in found.sentence
+    assert "is like" not in found.sentence
+
+
 def test_facts_are_those_of_the_recording_that_began_last(tmp_path: Path) -> None:
     # An upgrade inside of an hour: 10.11.9 sorts after 10.11.19.
     old = facts("db1", 1, 60, server_version="10.11.9")

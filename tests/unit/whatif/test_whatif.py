@@ -265,12 +265,12 @@ def test_the_command_and_its_refusals(tmp_path: Path, capsys: pytest.CaptureFixt
         "\u00a0", ""
     ).replace(" ", "")
     assert document["key"] == "rsa:2048"
-    assert main([*scenario, "--pool", "20"]) == ExitCode.FAILED
+    assert main(["whatif", f"{DEMO}:connect", "--pool", "20"]) == ExitCode.FAILED
     assert main(["whatif", str(DEMO)]) == ExitCode.USAGE
     assert main([*scenario, "--key", "ed25519"]) == ExitCode.USAGE
     assert main(["whatif", f"{DEMO}:plaintext", "--pool", "3"]) == ExitCode.CAPTURE
     capsys.readouterr()
-    assert main([*scenario, "--library", "wolfssl"]) == ExitCode.HOST
+    assert main(["whatif", f"{DEMO}:connect", "--library", "wolfssl"]) == ExitCode.HOST
     assert "cannot be measured here" in capsys.readouterr().err
     assert main([*scenario, "--cipher", "AES128-GCM"]) == ExitCode.CAPTURE
     assert "samples of records and commands" in capsys.readouterr().err
@@ -299,3 +299,25 @@ def test_this_host_is_measured() -> None:
     assert found.keys["ed25519"].full is None
     with pytest.raises(TlstaxError, match="cannot measure TLSv1 handshakes"):
         measuring.measure([], [], True, "TLSv1")
+
+
+@pytest.mark.parametrize(
+    ("idle", "wish"),
+    [
+        ("--from-key rsa:2048", "--pool 20"),
+        ("--from-key rsa:2048", "--library wolfssl"),
+        ("--costs none.json", "--pool 20"),
+        ("--costs none.json", "--library wolfssl"),
+        ("--save-costs none.json", "--no-tls"),
+        ("--from-cipher AES128-GCM", "--key ec:p256"),
+        ("--measured none", "--pool 20"),
+        ("--warm none", "--key ec:p256"),
+    ],
+)
+def test_an_option_that_nothing_uses_is_refused(
+    idle: str, wish: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They were ignored, so that a wrong file of costs looked as if it were used."""
+    status = main(["whatif", f"{DEMO}:connect", *wish.split(), *idle.split()])
+    assert status == ExitCode.USAGE
+    assert f"{idle.split()[0]} has no effect here" in capsys.readouterr().err

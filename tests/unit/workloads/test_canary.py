@@ -2,6 +2,7 @@
 """The canary's figures, and what it refuses."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -156,6 +157,39 @@ def test_what_was_measured_is_printed_before_the_failure(
     said = capsys.readouterr()
     assert said.out.startswith("Too few pairs (2,")
     assert "Check host and port" in said.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_with_its_pairs(
+    client: FakeClient, tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """A service manager or `timeout` ended it without a word."""
+    client()
+    file = tmp_path / "account.cnf"
+    file.touch(0o600)
+    connected = 0
+    connect = Client.connect
+
+    def fifth(one: Client) -> int:
+        nonlocal connected
+        connected += 1
+        if connected == 5:
+            os.kill(os.getpid(), number)
+        return connect(one)
+
+    monkeypatch.setattr(Client, "connect", fifth)
+    before = signal.getsignal(number)
+    caught = []
+    signal.signal(number, lambda *_: caught.append(number))
+    try:
+        command = ["canary", "--option-file", str(file), "--rate", "5", "--for", "10s"]
+        assert main(command) == 0
+    finally:
+        signal.signal(number, before)
+    assert not caught, "it is handled by the command"
+    assert capsys.readouterr().out.startswith("Too few pairs (2,")
+    assert ended(tmp_path / "log")
 
 
 @pytest.mark.parametrize(
