@@ -200,7 +200,7 @@ def lengths_ns(found: Iterable[Unfinished], window_ids: Collection[int]) -> list
     for one in found:
         if one.window_id not in window_ids:
             continue
-        if one.is_same:
+        if one.is_same and one.thread_id in place:
             longest[place[one.thread_id]] = max(longest[place[one.thread_id]], one.least_ns)
         else:
             place[one.thread_id] = len(longest)

@@ -72,6 +72,13 @@ def test_one_command_through_two_stretches_counts_once() -> None:
     assert unfinished([*seconds, "handshake", BUSY, LOCKED]) == [2 * S, S]
 
 
+def test_a_part_of_the_windows_may_have_the_later_half_of_a_command() -> None:
+    ledger, windows = recorded([BUSY, LOCKED, "sample", LOCKED, LOCKED, BUSY])
+    found = open_commands.unfinished(ledger, windows, SERVING)
+    assert [one.is_same for one in found] == [False, True]
+    assert open_commands.lengths_ns(found, {4, 5}) == [2 * S]
+
+
 def test_a_wait_under_way_when_a_stretch_begins_is_in_a_command() -> None:
     assert placed([BUSY, "handshake", LOST]) == [(3, "command")]
 
