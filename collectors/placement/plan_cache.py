@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from tlstax import cache_directory
+from tlstax.collectors.binary.rooted_files import path_below
 from tlstax.collectors.host.prices import HostCosts
 from tlstax.collectors.placement.model import Limits, Plan
 from tlstax.collectors.placement.plan_text import NoFitError, from_text, in_order, text_of, to_text
@@ -98,9 +99,15 @@ def _identity(target: Target, mapped: MappedObject) -> Iterator[str]:
     folder = Path(mapped.path).parent
     for root in {target.proc / str(target.pid) / "root", Path("/")}:
         inside = str(folder).lstrip("/")
-        yield _state(root / _DEBUG / ".build-id" / mapped.build_id[:2])
-        for place in (inside, f"{inside}/.debug", _DEBUG / inside):
-            yield _state(root / place)
+        yield _state_below(root, f"{_DEBUG}/.build-id/{mapped.build_id[:2]}")
+        for place in (inside, f"{inside}/.debug", f"{_DEBUG}/{inside}"):
+            yield _state_below(root, place)
+
+
+def _state_below(root: Path, place: str) -> str:
+    with suppress(OSError):
+        return _state(path_below(root, place))
+    return ""
 
 
 def _state(path: Path) -> str:

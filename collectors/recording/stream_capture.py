@@ -27,7 +27,7 @@ from tlstax.collectors.recording.programs.expected_cost import (
 from tlstax.collectors.recording.safe_request import safety_rows
 from tlstax.collectors.recording.stack_store import StackStore, UnnamedFrames, stacks_of
 from tlstax.collectors.recording.stream.facts import engine_asked, stream_walk_rows, text_of
-from tlstax.collectors.recording.stream.part_counts import Counts, counts_of, since
+from tlstax.collectors.recording.stream.part_counts import NO_COUNTS, between
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
 from tlstax.collectors.recording.stream.recorded_files import RecordedSymbolizer, recorded_objects
 from tlstax.collectors.recording.stream.replay import Replay
@@ -110,7 +110,7 @@ class StreamRows:
         functions = replay.plan_file.functions
         self._functions = FunctionRows(functions, replay.functions) if functions else None
         self._cpu_ns = self._target_cpu_ns()
-        self._before = self._earlier = Counts({}, {})
+        self._before = self._earlier = NO_COUNTS
         self._predicted: dict[str, float] = {}
 
     @property
@@ -131,7 +131,8 @@ class StreamRows:
 
     def _probes(self) -> list[schema.Probe]:
         """All probes with their hits so far in this capture, those of functions at the end."""
-        rows = since(self._all_probes(), self._earlier)
+        now = self.replay.probe_counts()
+        rows = between(probe_rows(self.replay, self._target_id), self._earlier, now)
         if self._functions:
             suffix = "_multi" if self.replay.multi else ""
             rows += self._functions.probes(len(rows) + 1, suffix)
@@ -141,7 +142,7 @@ class StreamRows:
         self, run_id: int | None = None
     ) -> tuple[list[schema.Row], WindowTotals] | None:
         """The rows of the next window, which belongs to a run; None if no more follow."""
-        self._before = self._counts()
+        self._before = self.replay.probe_counts()
         if not self.replay.next_window():
             return None
         return self.of_window(run_id, int(self.replay.window.end_ns))
@@ -215,20 +216,14 @@ class StreamRows:
         carried = self._stacks.begin_again(stacks_of(ahead))
         starts = [row.start_ns for row in ahead if isinstance(row, schema.Window)]
         end_ns = min(starts, default=int(self.replay.window.end_ns))
-        now = self._before if ahead else self._counts()
+        now = self._before if ahead else self.replay.probe_counts()
         rows = [
-            *since(now.of(self._all_probes()), self._earlier),
+            *between(probe_rows(self.replay, self._target_id), self._earlier, now),
             *stream_walk_rows(self.replay, now.walks, self._earlier.walks),
             schema.Meta("end_monotonic_ns", str(end_ns)),
         ]
         self._earlier = now
         return PartEnd(rows, unnamed, carried)
-
-    def _counts(self) -> Counts:
-        return counts_of(self._all_probes(), self.replay.walk_counts())
-
-    def _all_probes(self) -> list[schema.Probe]:
-        return probe_rows(self.replay, self._target_id)
 
     def _target_cpu_ns(self) -> int | None:
         return self.replay.read().process_cpu_ns
