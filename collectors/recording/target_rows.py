@@ -54,9 +54,7 @@ def gap_rows(plan: Plan, target_id: int = SERVER_ID) -> Iterator[schema.Gap]:
         yield schema.Gap(target_id, "TLS library", f"{note}.")
 
 
-def probe_rows(
-    replay: Replay, target_id: int = SERVER_ID
-) -> list[tuple[int | str, schema.Probe]]:
+def probe_rows(replay: Replay, target_id: int = SERVER_ID) -> list[tuple[int | str, schema.Probe]]:
     """Every probe with the calibrated cost of a hit; its place is what `Counts.of_probe` takes."""
     suffix = "_multi" if replay.multi else ""
     number = ids_before(target_id)

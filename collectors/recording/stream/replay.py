@@ -6,7 +6,6 @@ from typing import Final
 
 from tlstax.collectors.placement.model import Plan, Site
 from tlstax.collectors.recording.programs import ledger_layout as layout
-from tlstax.collectors.recording.programs.counts_layout import Lifecycle
 from tlstax.collectors.recording.programs.names import (
     DENSE_TRACEPOINTS,
     LOSS_KINDS,
@@ -77,9 +76,10 @@ class Replay(Totals):
         """Processes that the target started."""
         return int(self.window.forked_count)
 
-    def lifecycle(self) -> Lifecycle:
-        """What the programs counted of threads without an account."""
-        return Lifecycle(untracked_count=self.window.untracked_count)
+    @property
+    def untracked_count(self) -> int:
+        """Threads without an account."""
+        return int(self.window.untracked_count)
 
     # ---- the kernel's counts ----
 
@@ -97,16 +97,6 @@ class Replay(Totals):
         )
 
     # ---- the recording ----
-
-    @property
-    def maps(self) -> "Replay":
-        """The maps, which are here."""
-        return self
-
-    @property
-    def counts(self) -> "Replay":
-        """The kernel's counts, which are here."""
-        return self
 
     @property
     def pid(self) -> int:
