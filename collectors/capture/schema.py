@@ -51,6 +51,7 @@ META_KEYS: Final = {
     "predicted_sample_share": "the part of the expected overhead for CPU samples",
     "predicted_engine_share": "the part of the expected overhead for the tlstax process",
     "start_cpu_ns": "CPU time of tlstax before the first window: planning, loading, attaching",
+    "end_cpu_ns": "CPU time of tlstax after the last window: the last of peers, naming functions",
     "user_stacks": "how user stacks are walked: unwind tables, frame pointers or none",
     "unwind_bytes": "kernel memory of the unwind tables",
     "stack_walk_count": "user stacks that were walked by unwind tables",

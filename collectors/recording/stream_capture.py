@@ -5,7 +5,7 @@ Names are looked up here, in files of this host that have the build-ids of the r
 in the names of the kernel's functions that the stream holds.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -139,13 +139,23 @@ class StreamRows:
         return rows
 
     def next_window(
-        self, run_id: int | None = None
+        self, run_id: int | None = None, before_rows: Callable[[int], None] | None = None
     ) -> tuple[list[schema.Row], WindowTotals] | None:
-        """The rows of the next window, which belongs to a run; None if no more follow."""
+        """The rows of the next window, which belongs to a run; None if no more follow.
+
+        `before_rows` is called when the window has been read, with the time when it ended.
+        """
         self._before = self.replay.probe_counts()
         if not self.replay.next_window():
             return None
-        return self.of_window(run_id, int(self.replay.window.end_ns))
+        end_ns = int(self.replay.window.end_ns)
+        if before_rows:
+            before_rows(end_ns)
+        return self.of_window(run_id, end_ns)
+
+    def end_cpu(self) -> schema.Meta:
+        """CPU time of what records since the last window: nothing of it is in a window."""
+        return schema.Meta("end_cpu_ns", str(self._cutter.own_cpu_ns()))
 
     def of_window(self, run_id: int | None, end_ns: int) -> tuple[list[schema.Row], WindowTotals]:
         """The rows of the window that was just read, taken to end then."""

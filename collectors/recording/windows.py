@@ -287,6 +287,10 @@ class WindowCutter:
         rows.extend(schema.Loss(window, kind, count) for kind, count in lost.items() if count)
         return {kind: count for kind, count in lost.items() if count}
 
+    def own_cpu_ns(self) -> int:
+        """CPU time of what records since the last window."""
+        return self._recorder.own_cpu_ns() - self._own_cpu_ns
+
     def _system(self, window: int) -> schema.System:
         host, own = self._recorder.host_times(), self._recorder.own_cpu_ns()
         user, system, interrupt, steal, idle = (
