@@ -66,6 +66,7 @@ META_KEYS: Final = {
     "bpftrace_sample_hz": "CPU samples per second and CPU that bpftrace took",
     "pause_ns": "how long the server was stopped for the snapshots of pt-pmp",
     "end_monotonic_ns": "CLOCK_MONOTONIC when the recording ended",
+    "server_pids": "process ids of the server's starts, in order; only where there are several",
     "target_ending": "how the server ended, or that it was running, when the recording ended",
 }
 """Known meta keys. Readers treat all as optional; unknown keys are kept and shown."""
