@@ -8,7 +8,6 @@ inode, size and time; separate debug files, which name functions, by the folders
 """
 
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final
 
 from tlstax import cache_directory
 from tlstax.collectors.binary.rooted_files import path_below
+from tlstax.collectors.host.kept_file import keep_file
 from tlstax.collectors.host.prices import HostCosts
 from tlstax.collectors.placement.model import Limits, Plan
 from tlstax.collectors.placement.plan_text import NoFitError, from_text, in_order, text_of, to_text
@@ -66,15 +66,8 @@ def keep_plan(key: str, target: Target, plan: Plan) -> None:
     if f"{target.proc}/{target.pid}/" in text:  # something of this process alone is in it
         return
     path = _path(key)
-    scratch = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            scratch.touch(mode=0o600)
-            scratch.write_text(text, encoding="utf-8")
-            scratch.replace(path)
-        finally:
-            scratch.unlink(missing_ok=True)
+        keep_file(path, text.encode())
         by_age = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime)
         for old in by_age[:-PLANS_MOST]:
             old.unlink()
