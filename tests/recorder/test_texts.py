@@ -75,3 +75,69 @@ def test_only_regular_files_are_opened(library: Any, tmp_path: Path) -> None:
         assert os.get_inheritable(descriptor) is False
         os.close(descriptor)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+# quota.c, with the files of a folder in the place of /proc and the control groups.
+QUOTA: Final = """
+#include <fcntl.h>
+#include <stdio.h>
+#include "proc.h"
+#include "output.h"
+static char folder[256];
+static bool lines_open_below(struct lines *lines, const char *path)
+{
+	char name[8192];
+	snprintf(name, sizeof(name), "%s%s", folder, path);
+	return lines_open(lines, name);
+}
+static int open_below(const char *path, int flags)
+{
+	char name[8192];
+	snprintf(name, sizeof(name), "%s%s", folder, path);
+	return open(name, flags);
+}
+#define lines_open lines_open_below
+#define open open_below
+#include "quota.c"
+void *output_put(u16 type, size_t bytes)
+{
+	(void)type;
+	(void)bytes;
+	return NULL;
+}
+u32 groups_opened(const char *below)
+{
+	snprintf(folder, sizeof(folder), "%s", below);
+	quota_open(7);
+	return groups_count;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("group", "count"), [("/docker/abc/x", 2), ("/docker/abc", 1), ("/docker/abcd", 0)]
+)
+def test_a_group_with_a_longer_name_is_not_below_another(
+    tmp_path: Path, group: str, count: int
+) -> None:
+    """Its throttling would be taken for that of the process."""
+    source, made = tmp_path / "quota_test.c", tmp_path / f"quota{count}.so"
+    source.write_text(QUOTA)
+    (tmp_path / "proc/7").mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir()
+    (tmp_path / "proc/7/cgroup").write_text(f"4:cpu,cpuacct:{group}\n")
+    mount = "30 25 0:26 /docker/abc /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+    (tmp_path / "proc/self/mountinfo").write_text(mount)
+    for place in ("", "/x"):
+        (tmp_path / f"sys/fs/cgroup/cpu{place}").mkdir(parents=True)
+        (tmp_path / f"sys/fs/cgroup/cpu{place}/cpu.stat").write_text("nr_periods 1\n")
+    subprocess.run(
+        [
+            *("clang", "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-Wall"),
+            *("-Wextra", "-Werror", "-I", str(ROOT / "probes/bpf")),
+            *("-I", str(ROOT / "collectors/recorder"), "-o", str(made), str(source)),
+            str(ROOT / "collectors/recorder/proc.c"),
+        ],
+        check=True,
+    )
+    assert ctypes.CDLL(str(made)).groups_opened(str(tmp_path).encode()) == count
