@@ -4,6 +4,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,7 +98,7 @@ def test_what_a_stream_names_is_opened_only_if_it_is_a_regular_file(
     opened: list[str] = []
     real = os.open
 
-    def noted(path: str, flags: int, *rest: int, **named: int | None) -> int:
+    def noted(path: str, flags: int, *rest: int, **named: Any) -> int:
         if not flags & os.O_PATH:
             opened.append(str(path))
         return real(path, flags, *rest, **named)
