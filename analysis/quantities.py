@@ -27,10 +27,11 @@ _TIME_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _BYTE_UNITS = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 
 
-def process(pid: int, own_pid: int) -> str:
-    """A process, with its pid in its own pid namespace where that is another one."""
+def process(pid: int, own_pid: int, later: Sequence[int] = ()) -> str:
+    """A process: its pid, also in its own pid namespace, and the pids of its `later` starts."""
     inside = f" ({own_pid} in its own namespace)" if own_pid not in (0, pid) else ""
-    return f"pid{NO_BREAK}{pid}{inside}"
+    then = f", then {', '.join(map(str, later))}" if later else ""
+    return f"pid{NO_BREAK}{pid}{inside}{then}"
 
 
 def _decimals(magnitude: float) -> int:

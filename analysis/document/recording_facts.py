@@ -4,7 +4,7 @@
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from tlstax.analysis.document import health
 from tlstax.analysis.model.report import CaptureFacts, RunLine, TargetFacts
@@ -12,6 +12,9 @@ from tlstax.analysis.rows import coverage
 from tlstax.analysis.rows.samples import columns_of
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
+
+_SERVER_ID: Final = 1
+_PID_DIGITS: Final = 10
 
 
 def runs(tables: Tables) -> list[RunLine]:
@@ -73,6 +76,7 @@ def of_capture(tables: Tables) -> CaptureFacts:
                 f"{row.tls_library} {row.tls_version} ({row.tls_linkage})",
                 row.build_id,
                 row.own_pid,
+                _later_pids(tables.meta) if row.target_id == _SERVER_ID else [],
             )
             for row in tables.targets
         ],
@@ -80,6 +84,12 @@ def of_capture(tables: Tables) -> CaptureFacts:
         measured_ns=coverage.cover(tables.windows, LEDGER_LEVELS).measured_ns,
         levels=coverage.time_by_level(tables.windows),
     )
+
+
+def _later_pids(meta: Mapping[str, str]) -> list[int]:
+    """Those of the server's starts after the first one."""
+    words = meta.get("server_pids", "").split()[1:]
+    return [int(word) for word in words if word.isdecimal() and len(word) <= _PID_DIGITS]
 
 
 def _recorded_at(meta: Mapping[str, str]) -> str:

@@ -145,13 +145,17 @@ def _start(host: Host, wanted: Round, folder: Path) -> _Running:
     capture = folder / f"{stamp}-{number}-{host.plain_name.replace('/', '_')}.tlstax"
     said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with its host
     arguments = ["attach", "--ssh", host.name, "--quiet", *wanted.options]
-    process = subprocess.Popen(
-        [*PROGRAM, *arguments, "--output", str(capture)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=said,
-        start_new_session=True,
-    )
+    try:
+        process = subprocess.Popen(
+            [*PROGRAM, *arguments, "--output", str(capture)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            start_new_session=True,
+        )
+    except BaseException:
+        said.close()
+        raise
     return _Running(host, capture, process, said, time.monotonic() + wanted.for_s + PATIENCE_S)
 
 

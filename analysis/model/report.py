@@ -48,6 +48,9 @@ class TargetFacts:
     tls: Annotated[str, "TLS library, version and linkage"]
     build_id: Annotated[str, "build-id of the executable"]
     own_pid: Annotated[int, "process id in its own pid namespace; 0 = not read"] = 0
+    later_pids: Annotated[list[int], "process ids of its later starts"] = field(
+        default_factory=list
+    )
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,10 @@ class Observer:
     start_cpu_ns: Annotated[
         float | None, "CPU time of tlstax's startup, not included in any share; null = not recorded"
     ] = None
+    end_cpu_ns: Annotated[
+        float | None,
+        "CPU time of tlstax after the last window, not included in any share; null = not recorded",
+    ] = None
     thread_room: Annotated[
         float | None, "threads for which the ledger had room; null = not recorded"
     ] = None

@@ -29,8 +29,11 @@ def write(path: str, content: str | bytes) -> None:
         if target.exists() and not target.is_file():
             target.write_bytes(data)
             return
+        partial.unlink(missing_ok=True)  # of a process that was killed, or a link of a stranger
         try:
-            partial.write_bytes(data)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(partial, flags, 0o666), "wb") as file:
+                file.write(data)
             partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)

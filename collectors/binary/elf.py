@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Final, NamedTuple
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.binary.rooted_files import open_regular
 
 # Elf64_Ehdr: machine, 2 offsets of tables, counts of segments and sections, section of names
 HEADER: Final = struct.Struct("<18xH4x8xQQ4x2x2xH2xHH")
@@ -82,7 +83,7 @@ class Elf:
         """Open a file. `headers` are those of an earlier Elf of the same file, if there was one."""
         self.path = str(path)
         try:
-            with open(path, "rb") as file:
+            with open(open_regular(path), "rb") as file:
                 self.data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise TlstaxError(

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from tlstax import TlstaxError
 from tlstax.collectors.binary.elf import Elf, Symbol
+from tlstax.collectors.binary.rooted_files import path_below
 from tlstax.collectors.binary.unwind_table import UnwindTable
 
 DEBUG_ROOT = Path("usr/lib/debug")
@@ -168,20 +169,24 @@ class ObjectSymbols:
             yield from elsewhere(self._elf.build_id)
 
     def _candidates(self) -> list[tuple[Path, str]]:
+        wanted = []
+        if build_id := self._elf.build_id:
+            name = f"{build_id[:2]}/{build_id[2:]}.debug"
+            wanted.append((DEBUG_ROOT / ".build-id" / name, "buildid"))
+        directory = Path(self._path).parent
+        link = self._debug_link()[0]
+        if link and directory.is_absolute():
+            inside = directory.relative_to("/")
+            wanted += [
+                (inside / link, "debuglink"),
+                (inside / ".debug" / link, "debuglink"),
+                (DEBUG_ROOT / inside / link, "debuglink"),
+            ]
         found = []
         for root in (self._root, Path("/")):
-            debug = root / DEBUG_ROOT
-            if build_id := self._elf.build_id:
-                name = f"{build_id[:2]}/{build_id[2:]}.debug"
-                found.append((debug / ".build-id" / name, "buildid"))
-            if link := self._debug_link()[0]:
-                directory = Path(self._path).parent
-                beside = root / directory.relative_to("/") if directory.is_absolute() else directory
-                found += [
-                    (beside / link, "debuglink"),
-                    (beside / ".debug" / link, "debuglink"),
-                    (debug / str(directory).lstrip("/") / link, "debuglink"),
-                ]
+            for path, source in wanted:
+                with suppress(OSError):
+                    found.append((path_below(root, str(path)), source))
         return [(path, source) for path, source in found if path.is_file()]
 
     def _debug_link(self) -> tuple[str, int]:

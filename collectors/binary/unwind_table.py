@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from tlstax.collectors.binary.elf import Elf
 
-OMITTED = 0xFF
 PC_RELATIVE = 0x10
 TABLE_ENCODING = 0x3B  # relative to the header, signed 4 bytes: what every linker writes
 FORMATS = {0x00: "<Q", 0x02: "<H", 0x03: "<I", 0x04: "<Q", 0x0A: "<h", 0x0B: "<i", 0x0C: "<q"}

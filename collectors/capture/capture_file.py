@@ -70,6 +70,13 @@ class CaptureFile:
         self._lock = self._earlier = -1
 
 
+def require_place(path: Path, overwrite: bool) -> None:
+    """Raise what CaptureFile would, before anything is done for a capture; nothing is left."""
+    file = CaptureFile(path, overwrite)
+    file.remove()
+    file.close()
+
+
 def _create_private(path: Path) -> int:
     """Create an empty file with mode 0600, never through a link; its locked descriptor."""
     try:

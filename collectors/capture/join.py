@@ -5,7 +5,8 @@ An experiment on several servers records one at a time, so that the others run w
 meanwhile; each turn is a separate recording. Keys continue from one recording to the next. Runs
 keep their keys, which the experiment assigned over all turns, and so does the server, which is the
 same process in all of them, or the same program started again (`Run.server_start`; its row has the
-process id of the first start). A probe that was attached in each turn is one row with the sum of
+process id of the first start, and the fact `server_pids` those of all). CPU time that is in no
+window is summed. A probe that was attached in each turn is one row with the sum of
 its hits, and what was unavailable in each turn is one row.
 """
 
@@ -21,6 +22,9 @@ from tlstax.collectors.capture.writer import CaptureWriter
 KEPT: Final = "run_id"
 LIST: Final = "frame_ids"
 SERVER: Final = 1  # the target_id of what is recorded, see schema.Target
+_OUTSIDE: Final = ("start_cpu_ns", "end_cpu_ns")
+_PIDS: Final = "server_pids"
+_DIGITS_MOST: Final = 18  # of a number of 64 bits
 
 
 def join_captures(parts: Sequence[Path], output: Path) -> None:
@@ -32,9 +36,15 @@ def join_captures(parts: Sequence[Path], output: Path) -> None:
     counted: dict[str, int] = {}  # key column -> highest key so far
     probes: dict[tuple[object, ...], Probe] = {}
     gaps: dict[Gap, None] = {}
+    pids: dict[str, None] = {}
+    outside_ns = dict.fromkeys(_OUTSIDE, 0)
     with CaptureWriter.create(output) as writer:
         for number, part in enumerate(parts):
             with CaptureReader.open(part) as reader:
+                meta = reader.meta()
+                pids |= dict.fromkeys(_server_pids(reader, meta))
+                for key in outside_ns:
+                    outside_ns[key] += _number(meta.get(key, ""))
                 shifts = dict(counted)
                 for table in TABLES:
                     for row in _shifted(reader, table, shifts, counted):
@@ -46,6 +56,19 @@ def join_captures(parts: Sequence[Path], output: Path) -> None:
                             writer.add(row)
             writer.commit()
         writer.add([*probes.values(), *gaps])
+        writer.add(Meta(key, str(spent_ns)) for key, spent_ns in outside_ns.items() if spent_ns)
+        if len(pids) > 1:
+            writer.add(Meta(_PIDS, " ".join(pids)))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS_MOST else 0
+
+
+def _server_pids(reader: CaptureReader, meta: Mapping[str, str]) -> list[str]:
+    """Those of a recording, which may be a joined one."""
+    found = [str(row.pid) for row in reader.rows(Target) if row.target_id == SERVER]
+    return meta.get(_PIDS, "").split() or found
 
 
 def _shifted(

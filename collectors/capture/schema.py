@@ -51,6 +51,7 @@ META_KEYS: Final = {
     "predicted_sample_share": "the part of the expected overhead for CPU samples",
     "predicted_engine_share": "the part of the expected overhead for the tlstax process",
     "start_cpu_ns": "CPU time of tlstax before the first window: planning, loading, attaching",
+    "end_cpu_ns": "CPU time of tlstax after the last window: the last of peers, naming functions",
     "user_stacks": "how user stacks are walked: unwind tables, frame pointers or none",
     "unwind_bytes": "kernel memory of the unwind tables",
     "stack_walk_count": "user stacks that were walked by unwind tables",
@@ -65,6 +66,7 @@ META_KEYS: Final = {
     "bpftrace_sample_hz": "CPU samples per second and CPU that bpftrace took",
     "pause_ns": "how long the server was stopped for the snapshots of pt-pmp",
     "end_monotonic_ns": "CLOCK_MONOTONIC when the recording ended",
+    "server_pids": "process ids of the server's starts, in order; only where there are several",
     "target_ending": "how the server ended, or that it was running, when the recording ended",
 }
 """Known meta keys. Readers treat all as optional; unknown keys are kept and shown."""

@@ -31,6 +31,8 @@ BUSY_SECONDS: Final = 30.0
 _CACHE_KIB: Final = 1024
 _INSERTS: Final = {table: insert_row(table) for table in TABLES}
 _BATCH_ROWS: Final = 256
+_UNFIT: Final = (OverflowError, UnicodeEncodeError, sqlite3.IntegrityError, sqlite3.DataError)
+"""What SQLite raises for a value that is not of the schema."""
 
 
 class CaptureWriter:
@@ -91,7 +93,8 @@ class CaptureWriter:
     def add(self, rows: Row | Iterable[Row]) -> None:
         """Add one row or several to the open window.
 
-        Raises TlstaxError (IO) when the disk is full; committed windows stay readable.
+        Raises TlstaxError: IO when the disk is full, CAPTURE if a value is none that a capture can
+        hold, as in what is imported; committed windows stay readable.
         """
         # A row is itself an iterable, of its values: the class distinguishes them.
         iterable = cast(Iterable[Row], (rows,) if isinstance(rows, TABLES) else rows)
@@ -183,12 +186,14 @@ class CaptureWriter:
             self._connection.executemany(_INSERTS[type(batch[0])], batch)
         except sqlite3.OperationalError as error:
             self._give_up(error)
-        except (OverflowError, UnicodeEncodeError) as error:
+        except _UNFIT as error:
+            why = {OverflowError: "a number above 2^63 - 1", UnicodeEncodeError: "a text not UTF-8"}
             raise TlstaxError(
                 f"cannot write the capture {self.path}",
-                f"a value of {table_name(type(batch[0]))} cannot be stored ({error})",
-                "check what was read: numbers have at most 64 bits, and texts are UTF-8",
-                ExitCode.IO,
+                f"what was read has {why.get(type(error), f'values that do not fit ({error})')}, "
+                f"which the table {table_name(type(batch[0]))} cannot hold",
+                "Check what the capture is made of: it is damaged, or no recorder wrote it",
+                ExitCode.CAPTURE,
             ) from error
 
     def _give_up(self, error: sqlite3.OperationalError) -> None:

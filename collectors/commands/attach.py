@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.capture_file import require_place
 from tlstax.collectors.commands.levels import budget_share, settle_level
 from tlstax.collectors.commands.options import (
     NO_BUDGET,
@@ -191,6 +192,7 @@ def run(options: argparse.Namespace) -> int:
     settle_level(options)
     _refuse_contradictions(options)
     require_ssh(options)
+    require_place(options.output, options.force)
     if options.ssh:
         return attach_there(options)
     pid = target_pid(options)

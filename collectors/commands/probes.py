@@ -143,6 +143,11 @@ def _plan_there(options: argparse.Namespace) -> int:
             ExitCode.USAGE,
         )
 
+    if options.output and not options.force:
+        from tlstax.collectors.recording.stream.plan_file import require_no_plan
+
+        require_no_plan(options.output)
+
     def show(made: "RemotePlan") -> None:
         if options.output:
             from tlstax.collectors.recording.stream.plan_file import write_plan_file

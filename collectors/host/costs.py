@@ -16,6 +16,7 @@ from typing import Final
 
 from tlstax import cache_directory
 from tlstax.collectors.host.features import HOST
+from tlstax.collectors.host.kept_file import keep_file
 from tlstax.collectors.host.prices import HostCosts, Price, host_costs_of
 from tlstax.collectors.host.recording_facts import cpu_field
 
@@ -60,10 +61,7 @@ def save(host_costs: HostCosts) -> None:
         "emulated": sorted(host_costs.emulated),
     }
     with suppress(OSError):
-        path().parent.mkdir(parents=True, exist_ok=True)
-        scratch = path().with_suffix(f".{os.getpid()}")
-        scratch.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        scratch.replace(path())
+        keep_file(path(), json.dumps(content, indent=1).encode(), folder_mode=0o755)
 
 
 def path() -> Path:

@@ -15,8 +15,6 @@ from typing import Final, NamedTuple
 
 PLAIN: Final = "nop"
 STEPPED: Final = "mov %rdi,%rax"
-IN_SITU: Final = 1.5
-"""Cost of a trap in a server, as a multiple of its cost in a loop (see docs/decisions/0001)."""
 
 
 class Price(NamedTuple):
@@ -94,11 +92,6 @@ def call_ns(crossings_ns: Sequence[float], hits: float) -> float:
     A call enters one of them, with equal probability.
     """
     return hits * sum(crossings_ns) / len(crossings_ns) if crossings_ns else 0.0
-
-
-def in_server_ns(hit_ns: float, program_ns: float) -> float:
-    """CPU time of a server per hit: its calibrated cost and its BPF program's run time."""
-    return hit_ns * IN_SITU + program_ns
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,14 @@ inode, size and time; separate debug files, which name functions, by the folders
 """
 
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from tlstax import cache_directory
+from tlstax.collectors.binary.rooted_files import path_below
+from tlstax.collectors.host.kept_file import keep_file
 from tlstax.collectors.host.prices import HostCosts
 from tlstax.collectors.placement.model import Limits, Plan
 from tlstax.collectors.placement.plan_text import NoFitError, from_text, in_order, text_of, to_text
@@ -65,15 +66,8 @@ def keep_plan(key: str, target: Target, plan: Plan) -> None:
     if f"{target.proc}/{target.pid}/" in text:  # something of this process alone is in it
         return
     path = _path(key)
-    scratch = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            scratch.touch(mode=0o600)
-            scratch.write_text(text, encoding="utf-8")
-            scratch.replace(path)
-        finally:
-            scratch.unlink(missing_ok=True)
+        keep_file(path, text.encode())
         by_age = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime)
         for old in by_age[:-PLANS_MOST]:
             old.unlink()
@@ -98,9 +92,15 @@ def _identity(target: Target, mapped: MappedObject) -> Iterator[str]:
     folder = Path(mapped.path).parent
     for root in {target.proc / str(target.pid) / "root", Path("/")}:
         inside = str(folder).lstrip("/")
-        yield _state(root / _DEBUG / ".build-id" / mapped.build_id[:2])
-        for place in (inside, f"{inside}/.debug", _DEBUG / inside):
-            yield _state(root / place)
+        yield _state_below(root, f"{_DEBUG}/.build-id/{mapped.build_id[:2]}")
+        for place in (inside, f"{inside}/.debug", f"{_DEBUG}/{inside}"):
+            yield _state_below(root, place)
+
+
+def _state_below(root: Path, place: str) -> str:
+    with suppress(OSError):
+        return _state(path_below(root, place))
+    return ""
 
 
 def _state(path: Path) -> str:

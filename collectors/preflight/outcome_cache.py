@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tlstax import __version__, cache_directory
+from tlstax.collectors.host.kept_file import keep_file
 from tlstax.collectors.preflight.trial_child import Outcome, State
 
 FILE: Final = "preflight.json"
@@ -34,12 +35,9 @@ def save(outcomes: Mapping[str, Outcome]) -> None:
     """Keep them, unless one is unknown: that may be better the next time."""
     if any(outcome.state == State.UNKNOWN for outcome in outcomes.values()):
         return
-    place = cache_directory() / FILE
     with suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        scratch = place.with_suffix(f".{os.getpid()}")
-        scratch.write_text(json.dumps({"key": _key(), "outcomes": outcomes}), encoding="utf-8")
-        scratch.replace(place)
+        content = json.dumps({"key": _key(), "outcomes": outcomes})
+        keep_file(cache_directory() / FILE, content.encode(), folder_mode=0o755)
 
 
 def _key() -> str:

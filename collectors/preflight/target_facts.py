@@ -24,7 +24,6 @@ TARGET_HEADROOM_BYTES: Final = 16 << 20
 HUGE_PAGE_BYTES: Final = 2 << 20
 THREADS_READ_MAX: Final = 2048
 """Threads that are looked at for a tracer: some 30 us each, and doctor answers within a second."""
-SECCOMP_MODES: Final = {1: "strict mode", 2: "a filter"}
 
 
 @dataclass(frozen=True)

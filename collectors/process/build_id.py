@@ -17,6 +17,8 @@ HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
 SEGMENT: Final = struct.Struct("<IIQQQQQQ")  # Elf64_Phdr
 PT_NOTE: Final = 4
 NOTE_LIMIT_BYTES: Final = 1 << 16
+SEGMENTS_MOST: Final = 1 << 10
+"""A program has 10 or so; each may name notes to read."""
 NT_GNU_BUILD_ID: Final = 3
 
 
@@ -40,7 +42,7 @@ def build_id_of(descriptor: int) -> str:
         if not header[0].startswith(b"\x7fELF"):
             return ""
         offset, size, count = header[5], header[9], header[10]
-        for number in range(count):
+        for number in range(min(count, SEGMENTS_MOST)):
             entry = os.pread(descriptor, SEGMENT.size, offset + number * size)
             kind, _, start, _, _, length, _, _ = SEGMENT.unpack(entry)
             if kind == PT_NOTE:

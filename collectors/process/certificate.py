@@ -7,11 +7,11 @@ has in use, which its expiry date tells (`Ssl_server_not_after`).
 """
 
 import os
-import stat
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
+
+from tlstax.collectors.binary.rooted_files import open_below
 
 MOST_BYTES: Final = 1 << 20
 """Longer files are no certificates."""
@@ -34,20 +34,12 @@ def read_certificate(pid: int, file: str, directory: str) -> Certificate | None:
 
     None if there is none that can be read.
     """
-    place = Path(f"/proc/{pid}/root") / os.path.join(directory, file).lstrip("/")
     try:
-        text = _content(place)
+        descriptor = open_below(f"/proc/{pid}/root", os.path.join(directory, file))
+        with open(descriptor, "rb") as handle:
+            return parse(handle.read(MOST_BYTES))
     except OSError:
         return None
-    return parse(text)
-
-
-def _content(path: Path) -> bytes:
-    """The first MOST_BYTES of a regular file; never waits for a pipe or a device."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as handle:
-        if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
-            return b""
-        return handle.read(MOST_BYTES)
 
 
 def parse(text: bytes) -> Certificate | None:

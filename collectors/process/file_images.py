@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError, cache_directory
+from tlstax.collectors.binary.rooted_files import open_regular
 from tlstax.collectors.process.build_id import build_id_of
 
 FOLDER: Final = "images"
 IMAGES_MOST: Final = 512
+FILE_BYTES_MOST: Final = 4 << 30
+"""Of a file with code; a server with its debugging sections has 2 GB."""
 _HEX: Final = frozenset("0123456789abcdef")
 
 
@@ -40,12 +43,13 @@ def file_of_build(build_id: str, paths: Iterable[str]) -> tuple[str, tuple[int, 
     """
     fetched = kept_image(build_id)
     for candidate in dict.fromkeys((*paths, *([str(fetched)] if fetched else []))):
-        # ValueError: a NUL in a path that another host sent.
-        with suppress(OSError, ValueError):
-            descriptor = os.open(candidate, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        if not build_id or not candidate.startswith("/"):
+            continue
+        with suppress(OSError):
+            descriptor = open_regular(candidate)  # another host says what to open here
             try:
-                if build_id and build_id_of(descriptor) == build_id:
-                    found = os.fstat(descriptor)
+                found = os.fstat(descriptor)
+                if found.st_size <= FILE_BYTES_MOST and build_id_of(descriptor) == build_id:
                     return candidate, (found.st_dev, found.st_ino)
             finally:
                 os.close(descriptor)

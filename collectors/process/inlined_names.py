@@ -9,7 +9,6 @@ the symbol table.
 """
 
 import json
-import os
 import re
 import resource
 import shutil
@@ -18,10 +17,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import NamedTemporaryFile, TemporaryFile
+from tempfile import TemporaryFile
 from typing import Any, Final
 
 from tlstax import cache_directory
+from tlstax.collectors.host.kept_file import keep_file
 from tlstax.collectors.process.symbols import demangle
 
 HELPERS: Final = ("eu-addr2line", "llvm-addr2line")
@@ -84,14 +84,7 @@ class InlinedNames:
             return
         document = {"version": _VERSION, "names": {f"{at:x}": one for at, one in names.items()}}
         with suppress(OSError):
-            self._cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with NamedTemporaryFile(dir=self._cache, prefix=".", delete=False) as scratch:
-                try:
-                    scratch.write(json.dumps(document).encode())
-                    scratch.flush()
-                    os.replace(scratch.name, self._cache / f"{build_id}.json")
-                finally:
-                    Path(scratch.name).unlink(missing_ok=True)
+            keep_file(self._cache / f"{build_id}.json", json.dumps(document).encode())
 
 
 def _read(document: Any) -> dict[int, Names]:

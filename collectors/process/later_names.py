@@ -12,7 +12,6 @@ the recorded one.
 """
 
 import os
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.binary.rooted_files import open_regular, path_below
 from tlstax.collectors.capture.schema import Frame, InlinedFrame
 from tlstax.collectors.process.build_id import build_id_of
 from tlstax.collectors.process.debug_server import URLS, DebugServer
@@ -30,7 +30,6 @@ from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.process.symbols import OpenObject
 
 FILES_MOST: Final = 100_000
-_MAGIC: Final = b"\x7fELF"
 _ROOT: Final = Path("/")
 
 
@@ -150,7 +149,9 @@ class LaterNames:
 
     def _executable(self, path: str, build_id: str, *, may_fetch: bool) -> Path | None:
         """The file itself, not a debug file: only it tells addresses from offsets."""
-        here = [self._root / path.lstrip("/")] if path.startswith("/") else []
+        here = []
+        with suppress(OSError):
+            here = [path_below(self._root, path)] if path.startswith("/") else []
         image = kept_image(build_id)
         for candidate in [*here, *self._files.get(build_id, []), *([image] if image else [])]:
             if _has_code(candidate, build_id):
@@ -198,12 +199,10 @@ def _unusable(directory: Path, why: str) -> TlstaxError:
 
 def _build_id(path: Path) -> str:
     """The build-id of a regular file, '' if it has none or cannot be read."""
-    with suppress(OSError, ValueError):  # ValueError: a path with a NUL byte
-        # A file may be replaced by a pipe after it was examined: opening must not wait.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with suppress(OSError):
+        descriptor = open_regular(path)
         try:
-            if stat.S_ISREG(os.fstat(descriptor).st_mode) and os.pread(descriptor, 4, 0) == _MAGIC:
-                return build_id_of(descriptor)
+            return build_id_of(descriptor)
         finally:
             os.close(descriptor)
     return ""

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.binary.rooted_files import open_regular
 
 if TYPE_CHECKING:
     from tlstax.collectors.binary.elf import Headers
@@ -120,7 +121,7 @@ def open_mapped(mapped: MappedObject) -> int:
     Raises TlstaxError (exit code TARGET) if its path now leads to another file.
     """
     try:
-        descriptor = os.open(mapped.open_path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_regular(mapped.open_path)
     except OSError as error:
         raise _lost(mapped, error.strerror or str(error)) from None
     found = os.fstat(descriptor)
@@ -230,7 +231,7 @@ def _open_path(
     mapped: tuple[int, int] | None = None
     try:
         real = os.stat(by_map)
-        os.close(os.open(by_map, os.O_RDONLY | os.O_CLOEXEC))
+        os.close(open_regular(by_map))
         mapped = (real.st_dev, real.st_ino)
     except OSError:
         by_map = ""  # needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE

@@ -32,11 +32,6 @@ static int keep_line(enum libbpf_print_level level, const char *format, va_list 
 	return 0;
 }
 
-const char *engine_log(void)
-{
-	return log_text;
-}
-
 int engine_refused(const char *what, int error)
 {
 	return fail(EXIT_CODE_HOST, "%s: %s%s%s%s", what, strerror(error < 0 ? -error : error),

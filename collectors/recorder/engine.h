@@ -119,7 +119,4 @@ void fill_wait_kinds(u8 kinds[MAX_SYSCALLS]);
 struct bpf_map *object_data_map(const struct bpf_object *object, const char *suffix);
 struct bpf_map *engine_data_map(const struct engine *engine, const char *suffix);
 
-/* The last lines that libbpf and the verifier printed. */
-const char *engine_log(void);
-
 #endif

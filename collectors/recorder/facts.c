@@ -131,6 +131,8 @@ static int put_lines(const char *path, bool (*is_kept)(const char *, const char 
 			}
 			begin_fact(STREAM_FACT, path);
 		}
+		if (strlen(line) + 1 > answer_room())
+			continue; /* a path as long as that is made up: the next line is not */
 		answer_add(line, strlen(line));
 		answer_add("\n", 1);
 	}

@@ -26,12 +26,12 @@ int mapping_open(int pid, const struct mapping *mapping)
 	struct stat found;
 
 	snprintf(path, sizeof(path), "/proc/%d/map_files/%llx-%llx", pid, entry->start, entry->end);
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open_regular(path);
 	if (fd >= 0)
 		return fd;
 	/* map_files needs a capability. Its path is good enough if it leads to the same file. */
 	snprintf(path, sizeof(path), "/proc/%d/root%s", pid, mapping->path);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	fd = open_regular(path);
 	if (fd >= 0 && (fstat(fd, &found) || found.st_ino != entry->inode ||
 			major(found.st_dev) != entry->device_major ||
 			minor(found.st_dev) != entry->device_minor)) {

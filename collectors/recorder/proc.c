@@ -38,6 +38,22 @@ void *copy_file(const char *path, size_t most, struct stat *found, const char **
 	return bytes == MAP_FAILED ? NULL : bytes;
 }
 
+int open_regular(const char *path)
+{
+	int place = open(path, O_PATH | O_CLOEXEC), fd = -1;
+	struct stat found;
+	char again[32];
+
+	if (place < 0)
+		return -1;
+	if (!fstat(place, &found) && S_ISREG(found.st_mode)) {
+		snprintf(again, sizeof(again), "/proc/self/fd/%d", place);
+		fd = open(again, O_RDONLY | O_CLOEXEC);
+	}
+	close(place);
+	return fd;
+}
+
 ssize_t read_text(const char *path, char *text, size_t size)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -55,7 +71,7 @@ bool lines_open(struct lines *lines, const char *path)
 {
 	lines->fd = open(path, O_RDONLY | O_CLOEXEC);
 	lines->used = lines->at = 0;
-	lines->is_over = false;
+	lines->is_over = lines->is_cut = false;
 	return lines->fd >= 0;
 }
 
@@ -64,13 +80,20 @@ char *lines_next(struct lines *lines)
 	for (;;) {
 		char *start = lines->text + lines->at;
 		char *end = memchr(start, '\n', lines->used - lines->at);
-		if (!end && (lines->is_over || lines->used - lines->at == sizeof(lines->text) - 1))
+		bool is_rest = lines->is_cut;
+		if (end) {
+			lines->is_cut = false;
+		} else if (lines->is_over || lines->used - lines->at == sizeof(lines->text) - 1) {
 			end = lines->used > lines->at ? lines->text + lines->used : NULL;
+			lines->is_cut = end != NULL;
+		}
 		if (end) {
 			*end = 0;
 			lines->at = (size_t)(end - lines->text) + 1;
 			if (lines->at > lines->used)
 				lines->at = lines->used;
+			if (is_rest)
+				continue;
 			return start;
 		}
 		if (lines->is_over)

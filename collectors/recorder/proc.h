@@ -14,6 +14,9 @@
  */
 void *copy_file(const char *path, size_t most, struct stat *found, const char **why);
 
+/* Opens a regular file; below 0: it cannot, or it is something else, which may wait or act. */
+int open_regular(const char *path);
+
 /* The beginning of a file as a string; its length, below 0: it cannot be read. */
 ssize_t read_text(const char *path, char *text, size_t size);
 
@@ -21,7 +24,7 @@ ssize_t read_text(const char *path, char *text, size_t size);
 struct lines {
 	int fd;
 	size_t used, at;
-	bool is_over;
+	bool is_over, is_cut;
 	char text[65536];
 };
 

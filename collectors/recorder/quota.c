@@ -99,7 +99,7 @@ static bool open_hierarchy(int pid, const char *kind, const char *controller)
 	if (!group_path(pid, controller, group) || !find_mount(kind, controller, root, place))
 		return false;
 	size_t top = strlen(place), prefix = strcmp(root, "/") ? strlen(root) : 0;
-	if (strncmp(group, root, prefix) != 0)
+	if (strncmp(group, root, prefix) != 0 || (prefix && group[prefix] && group[prefix] != '/'))
 		return true; /* the group cannot be seen from here */
 	const char *below = group + prefix;
 	if (*below == '/')

@@ -130,8 +130,3 @@ void samples_drain(struct engine *engine, u64 *walked, bool discard)
 	drain(engine, false, discard);
 	*walked = drain(engine, true, discard);
 }
-
-void stacks_forget(void)
-{
-	memset(is_sent, 0, sizeof(is_sent));
-}

@@ -36,7 +36,6 @@ bool handshakes_drain(struct engine *engine, bool discard);
 
 /* Samples and waits as far as there is room; `walked` is the number of waits. */
 void samples_drain(struct engine *engine, u64 *walked, bool discard);
-void stacks_forget(void);
 
 /* Runs that the kernel left out, of all programs; with counters_put(). */
 u64 missed_runs(void);

@@ -33,12 +33,12 @@ class KernelClocks:
         self._now_ns = now_ns
         self._sums = _Sums()
         self._edges_ns = [0, 0]
-        self._last = engine.counts.read()
+        self._last = engine.read()
 
     def begin(self) -> None:
         """A window begins now: the accounts hold the counts of this moment."""
         self._sums = _Sums()
-        self._last = self._engine.counts.read()
+        self._last = self._engine.read()
 
     def accounts_read(self, edge_ns: int) -> None:
         """The accounts of the edge at this time have been read."""
@@ -46,7 +46,7 @@ class KernelClocks:
 
     def end(self) -> None:
         """A window ends now, before its accounts are read."""
-        self._before, self._last = self._last, self._engine.counts.read()
+        self._before, self._last = self._last, self._engine.read()
 
     def thread(
         self, window: int, slot: SlotView, account: ThreadAccount, start_ns: int, end_ns: int
@@ -84,7 +84,7 @@ class KernelClocks:
         before, now, sums = self._before, self._last, self._sums
         self._sums = _Sums()
         whole = before.process_cpu_ns is not None and now.process_cpu_ns is not None
-        if self._engine.maps.executed_ns() or now.thread_count == 0:
+        if self._engine.executed_ns() or now.thread_count == 0:
             return []  # it ended, or its clocks are those of another program
         process = schema.ProcessClock(
             window,
@@ -96,7 +96,7 @@ class KernelClocks:
             sums.steal_ns,
             now.thread_count,
             now.account_count,
-            int(self._engine.maps.lifecycle().untracked_count),
+            self._engine.untracked_count,
             sum(self._edges_ns),
             sums.handed_ns,
         )

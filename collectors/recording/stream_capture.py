@@ -5,7 +5,7 @@ Names are looked up here, in files of this host that have the build-ids of the r
 in the names of the kernel's functions that the stream holds.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -27,7 +27,7 @@ from tlstax.collectors.recording.programs.expected_cost import (
 from tlstax.collectors.recording.safe_request import safety_rows
 from tlstax.collectors.recording.stack_store import StackStore, UnnamedFrames, stacks_of
 from tlstax.collectors.recording.stream.facts import engine_asked, stream_walk_rows, text_of
-from tlstax.collectors.recording.stream.part_counts import Counts, counts_of, since
+from tlstax.collectors.recording.stream.part_counts import NO_COUNTS, between
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
 from tlstax.collectors.recording.stream.recorded_files import RecordedSymbolizer, recorded_objects
 from tlstax.collectors.recording.stream.replay import Replay
@@ -110,7 +110,7 @@ class StreamRows:
         functions = replay.plan_file.functions
         self._functions = FunctionRows(functions, replay.functions) if functions else None
         self._cpu_ns = self._target_cpu_ns()
-        self._before = self._earlier = Counts({}, {})
+        self._before = self._earlier = NO_COUNTS
         self._predicted: dict[str, float] = {}
 
     @property
@@ -131,20 +131,31 @@ class StreamRows:
 
     def _probes(self) -> list[schema.Probe]:
         """All probes with their hits so far in this capture, those of functions at the end."""
-        rows = since(self._all_probes(), self._earlier)
+        now = self.replay.probe_counts()
+        rows = between(probe_rows(self.replay, self._target_id), self._earlier, now)
         if self._functions:
             suffix = "_multi" if self.replay.multi else ""
             rows += self._functions.probes(len(rows) + 1, suffix)
         return rows
 
     def next_window(
-        self, run_id: int | None = None
+        self, run_id: int | None = None, before_rows: Callable[[int], None] | None = None
     ) -> tuple[list[schema.Row], WindowTotals] | None:
-        """The rows of the next window, which belongs to a run; None if no more follow."""
-        self._before = self._counts()
+        """The rows of the next window, which belongs to a run; None if no more follow.
+
+        `before_rows` is called when the window has been read, with the time when it ended.
+        """
+        self._before = self.replay.probe_counts()
         if not self.replay.next_window():
             return None
-        return self.of_window(run_id, int(self.replay.window.end_ns))
+        end_ns = int(self.replay.window.end_ns)
+        if before_rows:
+            before_rows(end_ns)
+        return self.of_window(run_id, end_ns)
+
+    def end_cpu(self) -> schema.Meta:
+        """CPU time of what records since the last window: nothing of it is in a window."""
+        return schema.Meta("end_cpu_ns", str(self._cutter.own_cpu_ns()))
 
     def of_window(self, run_id: int | None, end_ns: int) -> tuple[list[schema.Row], WindowTotals]:
         """The rows of the window that was just read, taken to end then."""
@@ -215,20 +226,14 @@ class StreamRows:
         carried = self._stacks.begin_again(stacks_of(ahead))
         starts = [row.start_ns for row in ahead if isinstance(row, schema.Window)]
         end_ns = min(starts, default=int(self.replay.window.end_ns))
-        now = self._before if ahead else self._counts()
+        now = self._before if ahead else self.replay.probe_counts()
         rows = [
-            *since(now.of(self._all_probes()), self._earlier),
+            *between(probe_rows(self.replay, self._target_id), self._earlier, now),
             *stream_walk_rows(self.replay, now.walks, self._earlier.walks),
             schema.Meta("end_monotonic_ns", str(end_ns)),
         ]
         self._earlier = now
         return PartEnd(rows, unnamed, carried)
-
-    def _counts(self) -> Counts:
-        return counts_of(self._all_probes(), self.replay.walk_counts())
-
-    def _all_probes(self) -> list[schema.Probe]:
-        return probe_rows(self.replay, self._target_id)
 
     def _target_cpu_ns(self) -> int | None:
         return self.replay.read().process_cpu_ns

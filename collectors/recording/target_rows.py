@@ -54,31 +54,27 @@ def gap_rows(plan: Plan, target_id: int = SERVER_ID) -> Iterator[schema.Gap]:
         yield schema.Gap(target_id, "TLS library", f"{note}.")
 
 
-def probe_rows(engine: Replay, target_id: int = SERVER_ID) -> list[schema.Probe]:
-    """Every probe of an engine with its hits so far and the calibrated cost of one."""
-    suffix = "_multi" if engine.multi else ""
-    sites = engine.plan.sites
+def probe_rows(replay: Replay, target_id: int = SERVER_ID) -> list[tuple[int | str, schema.Probe]]:
+    """Every probe with the calibrated cost of a hit; its place is what `Counts.of_probe` takes."""
+    suffix = "_multi" if replay.multi else ""
     number = ids_before(target_id)
-    rows = []
-    measured = engine.plan.host_costs.measured
-    phases = engine.maps.site_phases(len(sites))
-    for site, hits, (begun, healed) in zip(sites, engine.site_hits(), phases, strict=True):
+    rows: list[tuple[int | str, schema.Probe]] = []
+    measured = replay.plan.host_costs.measured
+    for place, site in enumerate(replay.plan.sites):
         number += 1
-        if not engine.is_attached(site):
+        if not replay.is_attached(site):
             continue  # a tracepoint replaces it
-        row = probe_row(number, site, suffix, hits, site.cost_ns if measured else None)
-        rows.append(row._replace(target_id=target_id, begun_count=begun, healed_count=healed))
-    for name, (kind, hits, cost_ns) in engine.program_costs().items():
+        row = probe_row(number, site, suffix, 0, site.cost_ns if measured else None)
+        rows.append((place, row._replace(target_id=target_id)))
+    for name, (kind, cost_ns) in replay.program_costs().items():
         number += 1
         boundary = "sample" if name == SAMPLER else "scheduler"
         if name in SOCKET_TRACEPOINTS:
             boundary = "socket"
-        rows.append(
-            schema.Probe(
-                number, boundary, "enter", name, "kernel", "", 0, "", kind, 0, hits, cost_ns,
-                target_id,
-            )
-        )  # fmt: skip
+        probe = schema.Probe(
+            number, boundary, "enter", name, "kernel", "", 0, "", kind, 0, 0, cost_ns, target_id
+        )
+        rows.append((name, probe))
     return rows
 
 

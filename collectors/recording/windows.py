@@ -99,16 +99,13 @@ class WindowCutter:
     def _discard(self) -> None:
         """Drop what was recorded while attaching."""
         self._forget_past(self._start_ns)
-        self._engine.maps.handshake_records()
-        self._engine.maps.samples()
-        self._engine.maps.waits()
         counts = self._engine.loss_counts()
         self._losses = {kind: counts[kind] for kind in counts.keys() - _OF_THREADS}
-        self._latency = self._engine.maps.latency_counts()
+        self._latency = self._engine.latency_counts()
 
     def _forget_past(self, start_ns: int) -> None:
         """What the accounts hold at this time is in no window."""
-        for slot in self._engine.maps.slots():
+        for slot in self._engine.slots():
             account = self._account(slot)
             account.cells = slot.settled(start_ns)
             account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
@@ -119,10 +116,9 @@ class WindowCutter:
 
     def resume(self, start_ns: int) -> None:
         """Restart the ledger: what its cells hold now is excluded from the next window."""
-        self._counted = self._engine.maps.latency_counts()
+        self._counted = self._engine.latency_counts()
         self._clocks.begin()
         self._forget_past(start_ns)
-        self._engine.maps.waits()
 
     def cut(
         self, run_id: int | None, end_ns: int | None = None, level: str = "full"
@@ -132,7 +128,7 @@ class WindowCutter:
         window = self.windows_count
         # After an exec, everything belongs to another program.
         start_ns = self._start_ns
-        end_ns = self._engine.maps.executed_ns() or end_ns or self._recorder.now_ns()
+        end_ns = self._engine.executed_ns() or end_ns or self._recorder.now_ns()
         self._start_ns = end_ns
         rows: list[schema.Row] = [
             schema.Window(window, run_id, start_ns, end_ns, self._target_id, level)
@@ -142,10 +138,10 @@ class WindowCutter:
             on_cpu_ns = self._cut_threads(rows, window, start_ns, end_ns)
         else:
             self._forget_threads(rows)
-        counted = self._counted or self._engine.maps.latency_counts()
+        counted = self._counted or self._engine.latency_counts()
         self._counted = None
         seen = _SEEN.get(level, frozenset(PHASES))
-        records = self._engine.maps.handshake_records()
+        records = self._engine.handshake_records()
         handshakes = tuple(self._number(window, r) for r in records if "handshake" in seen)
         rows.extend(handshakes)
         phase_counts = self._cut_latency(rows, window, seen, counted)
@@ -172,7 +168,7 @@ class WindowCutter:
         on_cpu_ns = 0
         resting_left = _RESTING_THREADS
         self._clocks.end()
-        for slot in self._engine.maps.slots():
+        for slot in self._engine.slots():
             account = self._account(slot)
             role = self._role(slot)
             finish_ns = slot.last_ns if slot.exited else None
@@ -209,7 +205,7 @@ class WindowCutter:
                 del self._accounts[slot.index, slot.tid, slot.thread_start_ns]
                 if self._roles is not None:
                     self._roles.forget(slot)
-                self._engine.maps.recycle(slot.index)
+                self._engine.recycle(slot.index)
         self._clocks.accounts_read(end_ns)
         rows.extend(self._clocks.rows(window))
         return on_cpu_ns
@@ -222,13 +218,13 @@ class WindowCutter:
 
     def _forget_threads(self, rows: list[schema.Row]) -> None:
         """Without a ledger: only make room where threads have ended."""
-        for slot in self._engine.maps.slots():
+        for slot in self._engine.slots():
             if not slot.exited:
                 continue
             account = self._accounts.pop((slot.index, slot.tid, slot.thread_start_ns), None)
             if account is not None and account.row is not None:
                 rows.append(account.row._replace(end_ns=slot.last_ns))
-            self._engine.maps.recycle(slot.index)
+            self._engine.recycle(slot.index)
 
     # ---- the rest ----
 
@@ -261,7 +257,7 @@ class WindowCutter:
         return ended
 
     def _cut_samples(self, rows: list[schema.Row], window: int, seen: frozenset[str]) -> None:
-        for key, count in self._engine.maps.samples():
+        for key, count in self._engine.samples():
             user = self._stacks.user(key.user_stack, rows, key.user_ip, count)
             kernel = self._stacks.kernel(key.kernel_stack, rows, key.kernel_ip, count)
             phase = PHASES[key.phase] if PHASES[key.phase] in seen else "unknown"
@@ -269,9 +265,8 @@ class WindowCutter:
 
     def _cut_waits(self, rows: list[schema.Row], window: int, level: str) -> None:
         if level not in LEDGER_LEVELS:
-            self._engine.maps.waits()
             return
-        for wait, value in self._engine.maps.waits():
+        for wait, value in self._engine.waits():
             rows.append(
                 schema.OffcpuStack(
                     window,
@@ -291,6 +286,10 @@ class WindowCutter:
         self._losses = now
         rows.extend(schema.Loss(window, kind, count) for kind, count in lost.items() if count)
         return {kind: count for kind, count in lost.items() if count}
+
+    def own_cpu_ns(self) -> int:
+        """CPU time of what records since the last window."""
+        return self._recorder.own_cpu_ns() - self._own_cpu_ns
 
     def _system(self, window: int) -> schema.System:
         host, own = self._recorder.host_times(), self._recorder.own_cpu_ns()

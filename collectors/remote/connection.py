@@ -70,10 +70,10 @@ class Connection:
         Raises OtherMachineError if the host is another one, else TlstaxError (HOST).
         """
         self.destination = destination
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         self._reading = Reading()
         program = recorder.read_bytes()
         command = destination.command(script(destination, len(program), machine))
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         try:
             self._ssh = subprocess.Popen(
                 command,

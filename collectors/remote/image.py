@@ -15,7 +15,7 @@ from typing import Any, Final
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.capture.printable import visible
-from tlstax.collectors.process.file_images import keep_image, kept_image
+from tlstax.collectors.process.file_images import FILE_BYTES_MOST, keep_image, kept_image
 from tlstax.collectors.process.mappings import DELETED
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.frames import Frame, counted, record
@@ -35,7 +35,6 @@ _FACT_NAME: Final = re.compile(
 )
 _LINK_NAME: Final = re.compile(r"proc/[0-9]{1,10}/(exe|root)", re.ASCII)
 _FACTS_BYTES_MOST: Final = 64 << 20
-_FILE_BYTES_MOST: Final = 4 << 30
 
 
 class Image:
@@ -144,7 +143,7 @@ class Image:
             try:
                 if frame.type == _FILE and not size_bytes:
                     size_bytes = int(record("file", frame.content).size_bytes)
-                    if size_bytes > _FILE_BYTES_MOST:
+                    if size_bytes > FILE_BYTES_MOST:
                         raise ValueError(f"a file of {size_bytes} bytes")
                     os.ftruncate(to, size_bytes)
                 elif frame.type == _PART:

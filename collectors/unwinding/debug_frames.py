@@ -14,6 +14,7 @@ from typing import Final
 
 from tlstax import TlstaxError
 from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.binary.rooted_files import path_below
 
 NAME: Final = ".debug_frame"
 SECTION_BYTES_MOST: Final = 1 << 26
@@ -28,11 +29,12 @@ def debug_file(build_id: str, root: Path) -> Path | None:
     """The debug file of a build on this host; None without one."""
     if len(build_id) < _BUILD_ID_DIGITS_LEAST:
         return None
-    name = f"{build_id[:2]}/{build_id[2:]}.debug"
-    with suppress(OSError):
-        for place in (root / _ROOT / name, Path("/") / _ROOT / name):
-            if place.is_file():
-                return place
+    name = f"{_ROOT}/{build_id[:2]}/{build_id[2:]}.debug"
+    for place in (root, "/"):
+        with suppress(OSError):
+            found = path_below(place, name)
+            if found.is_file():
+                return found
     return None
 
 

@@ -6,12 +6,12 @@ that is damaged is built again.
 """
 
 import hashlib
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from tlstax import cache_directory
+from tlstax.collectors.host.kept_file import keep_file
 from tlstax.collectors.unwinding.file_table import FileTable, from_bytes, to_bytes
 
 FOLDER: Final = "unwind"
@@ -43,15 +43,8 @@ def keep_table(table: FileTable, debug: str = "") -> None:
     if not table.build_id:
         return
     path = _path(table.build_id, debug)
-    scratch = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            scratch.touch(mode=0o600)
-            scratch.write_bytes(to_bytes(table))
-            scratch.replace(path)
-        finally:
-            scratch.unlink(missing_ok=True)
+        keep_file(path, to_bytes(table))
         by_age = sorted(path.parent.glob("*.table"), key=lambda each: each.stat().st_mtime)
         for old in by_age[:-TABLES_MOST]:
             old.unlink()

@@ -27,7 +27,6 @@ from tlstax.workloads.servers.status import StatusSession
 
 Result = TypeVar("Result")
 
-RESAMPLES: Final = 2000
 ATTACH_PATIENCE_S: Final = 30
 TABLE_ROWS: Final = 10_000
 SETTLE_S: Final = 0.5

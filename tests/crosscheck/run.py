@@ -49,7 +49,6 @@ PACED = Drive(300, 4, 1000)
 SAMPLE_HZ = "199"
 ROUNDS_S = 120
 """What all rounds of a server may take; a round is not begun when half of it is gone."""
-Alone = tuple[str, Driven, Cost]
 
 
 def progress(text: str) -> None:

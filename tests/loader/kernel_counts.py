@@ -12,10 +12,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from tlstax.collectors.recording.programs.counts_layout import CpuCounts, ProcessCounts
 from tlstax.collectors.recording.programs.views import CpuReading, ProcessReading
 from tlstax.tests.loader import loaded
 from tlstax.tests.loader.libbpf import BpfObject
+from tlstax.tests.loader.program_memory import CpuCounts, ProcessCounts
 
 _PROGRAM: Final = "each_counts"
 _CPU_BYTES: Final = ctypes.sizeof(CpuCounts)

@@ -10,22 +10,22 @@ from operator import add
 from typing import Final
 
 from tlstax.collectors.recording.programs import ledger_layout as layout
-from tlstax.collectors.recording.programs.counts_layout import Lifecycle
 from tlstax.collectors.recording.programs.views import Counts, SlotView
-from tlstax.tests.loader import loaded
+from tlstax.tests.loader import loaded, program_memory
 from tlstax.tests.loader.libbpf import BpfObject
+from tlstax.tests.loader.program_memory import Lifecycle
 
 _ADDRESS_BYTES: Final = 8
 _RECORDS_CALLBACK: Final = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
 )
-_SLOT_HEAD_BYTES: Final = layout.ThreadSlot.frames.offset
-_LAST_NS_OFFSET: Final = layout.ThreadSlot.last_ns.offset
+_SLOT_HEAD_BYTES: Final = program_memory.ThreadSlot.frames.offset
+_LAST_NS_OFFSET: Final = program_memory.ThreadSlot.last_ns.offset
 _CELLS: Final = struct.Struct(f"={layout.PHASE_CELLS * layout.STATE_CELLS}Q")
 _COUNTS: Final = struct.Struct(f"={layout.PHASE_CELLS}Q")
 _KERNEL_COUNTS: Final = struct.Struct("=5Q")
-_FIRST_COUNTS_OFFSET: Final = layout.ThreadSlot.first_counts.offset
-_KERNEL_COUNTS_OFFSET: Final = layout.ThreadSlot.counts.offset
+_FIRST_COUNTS_OFFSET: Final = program_memory.ThreadSlot.first_counts.offset
+_KERNEL_COUNTS_OFFSET: Final = program_memory.ThreadSlot.counts.offset
 _HISTOGRAM: Final = struct.Struct(f"={layout.LATENCY_BUCKETS}Q")
 _EMPTY_HISTOGRAM: Final = bytes(layout.LATENCY_BUCKETS * 8)
 
@@ -46,15 +46,15 @@ class LedgerMaps:
         self._records: list[bytes] = []
         self._slot_bytes = bpf.value_bytes("slots")
         bpf.require_value_bytes(
-            slots=ctypes.sizeof(layout.ThreadSlot),
-            latency=layout.LATENCY_SHARD_BYTES,
-            hits=layout.SITE_HITS_BYTES,
+            slots=ctypes.sizeof(program_memory.ThreadSlot),
+            latency=program_memory.LATENCY_SHARD_BYTES,
+            hits=program_memory.SITE_HITS_BYTES,
         )
         self._slots = self._mapped("slots", slots_count * self._slot_bytes, writable=True)
         self._shards_count = shards_count
-        self._latency = self._mapped("latency", shards_count * layout.LATENCY_SHARD_BYTES)
-        self._hits = self._mapped("hits", shards_count * layout.SITE_HITS_BYTES)
-        self._losses = self._mapped("losses", layout.LOSS_CELLS * 8)
+        self._latency = self._mapped("latency", shards_count * program_memory.LATENCY_SHARD_BYTES)
+        self._hits = self._mapped("hits", shards_count * program_memory.SITE_HITS_BYTES)
+        self._losses = self._mapped("losses", program_memory.LOSS_CELLS * 8)
         self._status = memoryview(self._slots).cast("I")[1 :: self._slot_bytes // 4]
         self._stack.callback(self._status.release)
         self._slots_fd = bpf.map_fd("slots")
@@ -92,11 +92,11 @@ class LedgerMaps:
             if raw[_LAST_NS_OFFSET : _LAST_NS_OFFSET + 8] == again:
                 break
         tid, status, role, _, born, first, last = struct.unpack_from("=IIIIQQQ", raw)
-        uncertain = struct.unpack_from("=Q", raw, layout.ThreadSlot.uncertain_ns.offset)[0]
-        steal, handed = struct.unpack_from("=qq", raw, layout.ThreadSlot.steal_ns.offset)
-        state, owner = struct.unpack_from("=II", raw, layout.ThreadSlot.state.offset)
-        healed = struct.unpack_from("=I", raw, layout.ThreadSlot.healed_count.offset)[0]
-        comm = struct.unpack_from("=16s", raw, layout.ThreadSlot.comm.offset)[0]
+        uncertain = struct.unpack_from("=Q", raw, program_memory.ThreadSlot.uncertain_ns.offset)[0]
+        steal, handed = struct.unpack_from("=qq", raw, program_memory.ThreadSlot.steal_ns.offset)
+        state, owner = struct.unpack_from("=II", raw, program_memory.ThreadSlot.state.offset)
+        healed = struct.unpack_from("=I", raw, program_memory.ThreadSlot.healed_count.offset)[0]
+        comm = struct.unpack_from("=16s", raw, program_memory.ThreadSlot.comm.offset)[0]
         return SlotView(
             index=index,
             tid=tid,
@@ -113,11 +113,10 @@ class LedgerMaps:
             steal_ns=steal,
             handed_ns=handed,
             healed_count=healed,
-            cells=_CELLS.unpack_from(raw, layout.ThreadSlot.ns.offset),
-            counts=_COUNTS.unpack_from(raw, layout.ThreadSlot.count.offset),
+            cells=_CELLS.unpack_from(raw, program_memory.ThreadSlot.ns.offset),
+            counts=_COUNTS.unpack_from(raw, program_memory.ThreadSlot.count.offset),
             first_counts=Counts(*_KERNEL_COUNTS.unpack_from(raw, _FIRST_COUNTS_OFFSET)),
             kernel_counts=Counts(*_KERNEL_COUNTS.unpack_from(raw, _KERNEL_COUNTS_OFFSET)),
-            stack_base=struct.unpack_from("=Q", raw, layout.ThreadSlot.stack_base.offset)[0],
         )
 
     def mark_gone(self) -> None:
@@ -152,7 +151,7 @@ class LedgerMaps:
         for phase in range(layout.PHASE_CELLS):
             total: tuple[int, ...] | None = None
             for shard in range(self._shards_count):
-                start = shard * layout.LATENCY_SHARD_BYTES + phase * row
+                start = shard * program_memory.LATENCY_SHARD_BYTES + phase * row
                 raw = self._latency[start : start + row]
                 if raw == _EMPTY_HISTOGRAM:
                     continue
@@ -166,15 +165,10 @@ class LedgerMaps:
         """Hits of each of the first `sites_count` sites."""
         return self._of_sites(0, sites_count)
 
-    def site_phases(self, sites_count: int) -> list[tuple[int, int]]:
-        """Phases that the hits of each site began, and those whose end was not seen."""
-        begun, healed = (self._of_sites(part, sites_count) for part in (1, 2))
-        return list(zip(begun, healed, strict=True))
-
     def _of_sites(self, part: int, sites_count: int) -> list[int]:
         counts = [0] * sites_count
         for shard in range(self._shards_count):
-            start = shard * layout.SITE_HITS_BYTES + part * layout.MAX_SITES * 8
+            start = shard * program_memory.SITE_HITS_BYTES + part * layout.MAX_SITES * 8
             more = struct.unpack_from(f"={sites_count}Q", self._hits, start)
             counts = list(map(add, counts, more))
         return counts
@@ -217,15 +211,15 @@ class LedgerMaps:
 
     def stack_addresses(self, stack: int) -> tuple[int, ...]:
         """Addresses of a stack, leaf first; empty when it was overwritten."""
-        name = "more_stacks" if stack & layout.MORE_STACKS else "stacks"
+        name = "more_stacks" if stack & program_memory.MORE_STACKS else "stacks"
         raw = loaded.map_lookup(
             self._object.map_fd(name),
-            struct.pack("=I", stack & ~layout.MORE_STACKS),
-            layout.STACK_DEPTH * _ADDRESS_BYTES,
+            struct.pack("=I", stack & ~program_memory.MORE_STACKS),
+            program_memory.STACK_DEPTH * _ADDRESS_BYTES,
         )
         if raw is None:
             return ()
-        addresses = struct.unpack(f"={layout.STACK_DEPTH}Q", raw)
+        addresses = struct.unpack(f"={program_memory.STACK_DEPTH}Q", raw)
         return addresses[: addresses.index(0)] if 0 in addresses else addresses
 
     def executed_ns(self) -> int:

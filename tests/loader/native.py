@@ -21,7 +21,6 @@ from tlstax.collectors.placement.model import Plan, Site
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.recording.programs import ledger_layout as layout
 from tlstax.collectors.recording.programs.names import (
-    ACCESSORS,
     DENSE_TRACEPOINTS,
     RARE_TRACEPOINTS,
     SAMPLER,
@@ -29,7 +28,7 @@ from tlstax.collectors.recording.programs.names import (
 )
 from tlstax.collectors.recording.programs.site_cookies import cookie_of, dense
 from tlstax.collectors.unwinding.process_tables import SharedTables
-from tlstax.tests.loader import kernel_counts, loaded
+from tlstax.tests.loader import kernel_counts, loaded, program_memory
 from tlstax.tests.loader.kernel_counts import KernelCounts
 from tlstax.tests.loader.ledger_maps import LedgerMaps
 from tlstax.tests.loader.libbpf import BpfObject, LinkGroup, object_path
@@ -69,7 +68,7 @@ class Engine:
         self._dense = LinkGroup()
         self._is_dense = False
         self._refused_count = 0
-        self._control = layout.Control()
+        self._control = program_memory.Control()
         self._files = ProbedFiles(self._stack)
         self._object = self._stack.enter_context(
             BpfObject(options.programs or object_path(OBJECT_NAME))
@@ -77,7 +76,7 @@ class Engine:
         self._sampler = Sampler(self._object, options.sample_hz)
         self._uprobes = UprobeAttacher(self._object, "on_enter", "on_leave", multi=self.multi)
         self._switch_has_state = bool(options.features.state_of_switch)
-        self._shards_count = min(max(online_cpus()) + 1, layout.SHARDS_MOST)
+        self._shards_count = min(max(online_cpus()) + 1, program_memory.SHARDS_MOST)
         self.covered_by_tracepoint = (
             not plan.is_flow
             and any(plan.covered_by_tracepoint(site) for site in plan.sites)
@@ -112,7 +111,7 @@ class Engine:
         for program in SOCKET_TRACEPOINTS:
             bpf.set_autoload(program, self.uses_sockets)
         bpf.set_autoload("each_file", self.plan.is_flow)
-        config = layout.Config()
+        config = program_memory.Config()
         config.tgid = self.pid
         config.client = {"server": 0, "client": 1}.get(self.plan.role, 2)
         config.switch_has_state = self._switch_has_state
@@ -120,9 +119,9 @@ class Engine:
         config.flow = self.plan.is_flow
         config.no_user_stacks = not self.options.user_stacks
         config.slots, config.shards = self.options.slots_count, self._shards_count
-        for accessor, name in ACCESSORS.items():
+        for accessor, name in program_memory.ACCESSORS.items():
             setattr(config, name, self.plan.accessors.get(accessor, -1))
-        kinds = layout.wait_kinds()
+        kinds = program_memory.wait_kinds()
         ctypes.memmove(config.wait_kind, kinds, len(kinds))
         bpf.set_constants(".rodata.config", bytes(config))
         bpf.resize("slots", self.options.slots_count)
@@ -256,28 +255,12 @@ class Engine:
             counts[missed] += loaded.program_recursion_misses(fd)
         return dict(zip(layout.LOSS_NAMES, counts, strict=True)) | self.walker.losses()
 
-    def program_costs(self) -> dict[str, tuple[str, int, float | None]]:
-        """Kind, runs and mean ns a run of the programs behind tracepoints and the sampler.
-
-        The kernel counts them only while BPF statistics are on; otherwise they are None.
-        """
-        costs: dict[str, tuple[str, int, float | None]] = {}
-        for name in (*self.tracepoints, SAMPLER):
-            run_ns, runs = loaded.program_run_time(self._object.program_fd(name))
-            kind = "perf_event" if name == SAMPLER else "tp_btf"
-            costs[name] = (kind, runs, run_ns / runs if runs else None)
-        return costs
-
     def program_times(self) -> dict[str, tuple[int, int]]:
         """Run time in ns and runs of each program while the kernel's statistics were on."""
         return {
             name: loaded.program_run_time(self._object.program_fd(name))
             for name in (*self.tracepoints, SAMPLER, "on_enter", "on_leave")
         }
-
-    def walk_one_wait_in(self, share: int) -> None:
-        """Walk the stacks of one blocking wait in `share` (a power of two) from now on."""
-        self._set_control(offcpu_mask=share - 1)
 
     def close(self) -> None:
         """Detach and unload everything."""

@@ -13,30 +13,30 @@ import pytest
 
 from tlstax.collectors.capture.vocabulary import LOSS_KINDS, LOSSES, PHASES, STATES
 from tlstax.collectors.host.libbpf import tracepoint_argument_counts
-from tlstax.collectors.recording.programs import counts_layout
 from tlstax.collectors.recording.programs import ledger_layout as layout
 from tlstax.collectors.recording.programs.names import SOCKET_TRACEPOINTS
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.function_points import SOURCES
 from tlstax.collectors.recording.stream.function_totals import LOSS_NAMES
+from tlstax.tests.loader import program_memory
 from tlstax.tests.loader.libbpf import BpfObject
 
 BPF_FOLDER = Path(__file__).resolve().parents[2] / "probes/bpf"
 OBJECTS = sorted(path.with_suffix(".o") for path in BPF_FOLDER.glob("*.bpf.c"))
 SECTION = re.compile(r'^SEC\("(?!license|\.)[^"]+"\)\s+int\s+(?:BPF_\w+\()?(\w+)', re.MULTILINE)
 STRUCTURES: dict[str, Any] = {
-    "config": layout.Config,
-    "cpu_counts": counts_layout.CpuCounts,
-    "control": layout.Control,
-    "frame": layout.Frame,
+    "config": program_memory.Config,
+    "cpu_counts": program_memory.CpuCounts,
+    "control": program_memory.Control,
+    "frame": program_memory.Frame,
     "function_sum": definition().structures["function_sum"].layout,
     "handshake": layout.HandshakeRecord,
-    "lifecycle": counts_layout.Lifecycle,
-    "process_counts": counts_layout.ProcessCounts,
+    "lifecycle": program_memory.Lifecycle,
+    "process_counts": program_memory.ProcessCounts,
     "offcpu_key": layout.OffcpuKey,
     "sample_key": layout.SampleKey,
-    "thread_counts": counts_layout.ThreadCounts,
-    "thread_slot": layout.ThreadSlot,
+    "thread_counts": program_memory.ThreadCounts,
+    "thread_slot": program_memory.ThreadSlot,
 }
 
 
@@ -89,7 +89,7 @@ def test_object_is_what_ships(path: Path) -> None:
         ("STATE", STATES),
         ("LOSS", [kind.name for kind in LOSS_KINDS]),
         ("ACTION", [action.name.lower() for action in layout.Action]),
-        ("WAIT", [wait.name.lower() for wait in layout.Wait]),
+        ("WAIT", [wait.name.lower() for wait in program_memory.Wait]),
     ],
 )
 def test_enumerations_agree(prefix: str, names: Iterable[str]) -> None:

@@ -62,6 +62,7 @@ class Recorded(Replay):
             self.function_rows = FunctionRows(functions, self.functions) if functions else None
             while self.next_window():
                 self._all += self.window_records
+        self.maps = self  # as of the engine of tests
 
     def latency_counts(self) -> dict[int, tuple[int, ...]]:
         """Histogram of each phase that ended."""

@@ -18,7 +18,7 @@ from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.status import StatusSession
 
 TABLE = f"{DATABASE}.tlstax_plaintext"
-DOUBLINGS_COUNT, DOUBLINGS_HELD_COUNT = 8, 2
+DOUBLINGS_COUNT = 8
 FLUSH_PATIENCE_S, LOOK_S = 60.0, 0.1
 BLOCK_BYTES = 1 << 20
 PRESSURE = ("innodb_max_dirty_pages_pct_lwm", "innodb_max_dirty_pages_pct")  # to 0 in this order

@@ -36,6 +36,7 @@ SCRIPTS: Final = (
     "primitives.js",
     "series.js",
     "flame_chart.js",
+    "flame_link.js",
     "flame.js",
     "sandwich.js",
     "main.js",
@@ -154,7 +155,9 @@ def environment() -> jinja2.Environment:
             "moment": quantities.moment,
             "name": quantities.name,
             "per_byte": quantities.per_byte,
-            "process": lambda target: quantities.process(target["pid"], target["own_pid"]),
+            "process": lambda target: quantities.process(
+                target["pid"], target["own_pid"], target["later_pids"]
+            ),
             "quantile": quantities.quantile,
             "rate": quantities.rate,
             "reading": quantities.reading,

@@ -85,7 +85,7 @@ def _subject(capture: Json) -> str:
     """What was measured, in one line."""
     targets = [
         f"{target['server']}, {target['tls']}, "
-        + quantities.process(target["pid"], target["own_pid"])
+        + quantities.process(target["pid"], target["own_pid"], target["later_pids"])
         for target in capture["targets"]
     ]
     host = [capture["meta"][key] for key in ("hostname", "kernel") if key in capture["meta"]]

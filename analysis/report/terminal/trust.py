@@ -85,6 +85,11 @@ def observer(health: Json, width: int) -> RenderableType:
             f"startup used {quantities.time(observer['start_cpu_ns'])} of CPU time "
             "(not included above)"
         )
+    if observer["end_cpu_ns"] is not None:
+        lines.append(
+            f"the end used {quantities.time(observer['end_cpu_ns'])} of CPU time "
+            "(not included above)"
+        )
     if observer["thread_room"] is not None:
         lines.append(
             f"the ledger had room for {quantities.count(observer['thread_room'])} threads "

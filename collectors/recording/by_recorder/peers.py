@@ -226,7 +226,10 @@ class PeerSet:
 
 
 class AllClocks(BothClocks):
-    """CPU time and memory of all recorders and of this process."""
+    """CPU time and memory of all recorders and of this process.
+
+    Those of the recorders are of their last windows: the peers' windows end before they are asked.
+    """
 
     def __init__(self, replay: Replay, peers: PeerSet) -> None:
         super().__init__(replay)

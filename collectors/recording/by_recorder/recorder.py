@@ -60,6 +60,7 @@ class Recorder:
         """The last window that ended, for live display."""
         self.windows: list[WindowTotals] = []  # of the current run only
         self._peers = PeerSet()
+        self._peer_rows: list[list[schema.Row]] = []  # of the server's window that was read
         self._error: TlstaxError | None = None
         self._is_whole = False  # it ended because it was asked to
         self._commit_ns = 0
@@ -81,6 +82,7 @@ class Recorder:
                 self._own_tables(),
                 clocks=lambda replay: AllClocks(replay, self._peers),
             )
+            self._session.before_rows = self._end_peers
             try:
                 self._begin(used_before_ns)
             except BaseException:
@@ -190,13 +192,18 @@ class Recorder:
         run_id = self._session.run_id
         for rows, self.last in windows:
             self._writer.add(rows)
-            for rows in self._peers.cut(run_id, self.last.end_ns):
+            for rows in self._peer_rows:
                 self._writer.add(rows)
+            self._peer_rows.clear()
             if run_id is None:
                 self.windows.clear()
                 self._finish_peers()
             self.windows.append(self.last)
             self._commit()
+
+    def _end_peers(self, end_ns: int) -> None:
+        """End the peers' windows with the server's: its row has the CPU time of all recorders."""
+        self._peer_rows += self._peers.cut(self._session.run_id, end_ns)
 
     def _cut(self) -> None:
         """End the current window now, and store it."""
@@ -292,6 +299,7 @@ class Recorder:
             self._writer.add(self._stop_sources())
             self._writer.add(self._session.rows.end(self._peers.unnamed))
             self._writer.add(self._session.rows.facts())
+            self._writer.add(self._session.rows.end_cpu())
             self._writer.commit()
             self._judge(self._session.close())
         finally:

@@ -65,6 +65,8 @@ class RecorderSession:
         self.target = target = recorded.target
         self.run_id: int | None = None
         """Which the windows that arrive belong to."""
+        self.before_rows: Callable[[int], None] | None = None
+        """Called with the end of each window before its rows are made."""
         self._recorded, self._clocks = recorded, clocks
         arguments = [*arguments, *([] if "--budget" in arguments else ["--control"])]
         self.ending = ""
@@ -191,7 +193,7 @@ class RecorderSession:
         stream = self._child.stream
         while stream.is_readable_to_a_window and not self.ending:
             try:
-                found = self.rows.next_window(self.run_id)
+                found = self.rows.next_window(self.run_id, self.before_rows)
             except StreamError as error:
                 found, self.why_broken = None, str(error)
             stream.window_taken()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Names of the ledger's programs, of how their stack walks end, and of what a plan tells them."""
+"""Names of the ledger's programs, and of how their stack walks end."""
 
 from typing import Final
 
@@ -9,19 +9,6 @@ SOCKET_TRACEPOINTS: Final = {"on_receive": "sock_recv_length", "on_send": "sock_
 """Programs at events of sockets, by the tracepoint of each."""
 SAMPLER: Final = "on_sample"
 """The program that takes a sample."""
-
-ACCESSORS: Final = {
-    "ssl_version": "off_version",
-    "ssl_rwstate": "off_rwstate",
-    "ssl_shutdown": "off_shutdown",
-    "ssl_state": "off_state",
-    "ssl_hit": "off_hit",
-    "ssl_session": "off_session",
-    "session_cipher": "off_session_cipher",
-    "cipher_id": "off_cipher_id",
-    "ssl_server": "off_server",
-}
-"""Fields of the programs' configuration, by what a plan calls them."""
 
 WALK_COUNTS: Final = (
     "complete",

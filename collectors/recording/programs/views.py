@@ -43,7 +43,6 @@ class SlotView:
     counts: tuple[int, ...]  # finished instances by phase
     first_counts: Counts = UNREAD  # when it got its account
     kernel_counts: Counts = UNREAD  # at the last KernelCounts.read(), or when it ended
-    stack_base: int = 0  # address behind the thread's stack; 0: not known
 
     def settled(self, end_ns: int) -> list[int]:
         """The cells at `end_ns`: the interval since the last charge belongs to where the thread is.

@@ -40,7 +40,6 @@ class Reading:
     """How far a stream was read."""
 
     frames_count: int = 0
-    bytes_count: int = 0
     why_ended: str = ""
     """Why it ended before its end, as part of a sentence; "" if it did not."""
     version: int = VERSION
@@ -57,7 +56,6 @@ def read_frames(stream: Source, reading: Reading) -> Iterator[Frame]:
         if frame is None:
             return
         reading.frames_count += 1
-        reading.bytes_count += len(head_bytes) + len(frame.content) + -len(frame.content) % 8
         yield frame
 
 

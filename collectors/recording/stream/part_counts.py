@@ -8,37 +8,34 @@ from tlstax.collectors.capture import schema
 
 
 class Counts(NamedTuple):
-    """What only grows while a recording goes on, at one time."""
+    """What only grows while a recording goes on, at one time, as its stream tells it."""
 
-    probes: Mapping[int, tuple[int, int, int]]
-    """Hits, phases begun and phases healed, by probe."""
+    hits: Mapping[int, tuple[int, int, int]]
+    """Hits, phases begun and phases healed, by the number of the site."""
+    programs: Mapping[str, tuple[int, int]]
+    """Run time in ns and runs, by program."""
     walks: Mapping[str, int]
     """Walks of stacks by WALK_COUNTS."""
 
-    def of(self, rows: Sequence[schema.Probe]) -> list[schema.Probe]:
-        """The probes with the counts of this time."""
-        return [_with(row, self.probes.get(row.probe_id, (0, 0, 0))) for row in rows]
+    def of_probe(self, place: int | str) -> tuple[int, int, int]:
+        """Hits, phases begun and healed of a site by its number, or of a program by its name."""
+        if isinstance(place, str):
+            return self.programs.get(place, (0, 0))[1], 0, 0
+        return self.hits.get(place, (0, 0, 0))
 
 
-def counts_of(rows: Sequence[schema.Probe], walks: Mapping[str, int]) -> Counts:
-    """The counts of these probes."""
-    return Counts({row.probe_id: _counted(row) for row in rows}, walks)
+NO_COUNTS = Counts({}, {}, {})
 
 
-def since(rows: Sequence[schema.Probe], earlier: Counts) -> list[schema.Probe]:
-    """The probes without what earlier captures have."""
+def between(
+    probes: Sequence[tuple[int | str, schema.Probe]], earlier: Counts, now: Counts
+) -> list[schema.Probe]:
+    """The probes, each with its place, with what was counted from one time to another."""
     made = []
-    for row in rows:
-        hits, begun, healed = earlier.probes.get(row.probe_id, (0, 0, 0))
-        now = _counted(row)
-        made.append(_with(row, (now[0] - hits, now[1] - begun, now[2] - healed)))
+    for place, row in probes:
+        hits, begun, healed = (
+            after - before
+            for after, before in zip(now.of_probe(place), earlier.of_probe(place), strict=True)
+        )
+        made.append(row._replace(hits_count=hits, begun_count=begun, healed_count=healed))
     return made
-
-
-def _counted(row: schema.Probe) -> tuple[int, int, int]:
-    return row.hits_count, row.begun_count, row.healed_count
-
-
-def _with(row: schema.Probe, counts: tuple[int, int, int]) -> schema.Probe:
-    hits, begun, healed = counts
-    return row._replace(hits_count=hits, begun_count=begun, healed_count=healed)

@@ -186,18 +186,28 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
+def require_no_plan(path: Path) -> None:
+    """Raise TlstaxError (USAGE) where a plan file would not be written because it exists."""
+    if os.path.lexists(path):
+        raise _existing(path)
+
+
+def _existing(path: Path) -> TlstaxError:
+    return TlstaxError(
+        f"cannot write the plan {path}",
+        "the file exists",
+        "choose another name, or give --force",
+        ExitCode.USAGE,
+    )
+
+
 def write_plan_file(path: Path, text: str, overwrite: bool) -> None:
     """Write a plan file. Raises TlstaxError: USAGE if it exists, IO if it cannot be written."""
     try:
         with path.open("w" if overwrite else "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise TlstaxError(
-            f"cannot write the plan {path}",
-            "the file exists",
-            "choose another name, or give --force",
-            ExitCode.USAGE,
-        ) from None
+        raise _existing(path) from None
     except OSError as error:
         raise TlstaxError(
             f"cannot write the plan {path}",

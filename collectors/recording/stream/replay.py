@@ -6,7 +6,6 @@ from typing import Final
 
 from tlstax.collectors.placement.model import Plan, Site
 from tlstax.collectors.recording.programs import ledger_layout as layout
-from tlstax.collectors.recording.programs.counts_layout import Lifecycle
 from tlstax.collectors.recording.programs.names import (
     DENSE_TRACEPOINTS,
     LOSS_KINDS,
@@ -16,6 +15,7 @@ from tlstax.collectors.recording.programs.names import (
     WALK_COUNTS,
 )
 from tlstax.collectors.recording.programs.views import CpuReading, ProcessReading, SlotView
+from tlstax.collectors.recording.stream.part_counts import Counts
 from tlstax.collectors.recording.stream.totals import Totals
 
 UNKNOWN: Final = (1 << 64) - 1
@@ -48,9 +48,9 @@ class Replay(Totals):
         """Histogram of each phase that ended."""
         return {phase: tuple(counts) for phase, counts in sorted(self.latency.items())}
 
-    def site_phases(self, sites_count: int) -> list[tuple[int, int]]:
-        """Phases that the hits of each site began, and those whose end was not seen."""
-        return [self.hits.get(number, (0, 0, 0))[1:] for number in range(sites_count)]
+    def probe_counts(self) -> Counts:
+        """What the probes counted so far: a copy, made of every window."""
+        return Counts(dict(self.hits), dict(self.programs), self.walk_counts())
 
     def handshake_records(self) -> list[layout.HandshakeRecord]:
         """The handshakes that ended in the window."""
@@ -76,9 +76,10 @@ class Replay(Totals):
         """Processes that the target started."""
         return int(self.window.forked_count)
 
-    def lifecycle(self) -> Lifecycle:
-        """What the programs counted of threads without an account."""
-        return Lifecycle(untracked_count=self.window.untracked_count)
+    @property
+    def untracked_count(self) -> int:
+        """Threads without an account."""
+        return int(self.window.untracked_count)
 
     # ---- the kernel's counts ----
 
@@ -96,16 +97,6 @@ class Replay(Totals):
         )
 
     # ---- the recording ----
-
-    @property
-    def maps(self) -> "Replay":
-        """The maps, which are here."""
-        return self
-
-    @property
-    def counts(self) -> "Replay":
-        """The kernel's counts, which are here."""
-        return self
 
     @property
     def pid(self) -> int:
@@ -149,16 +140,11 @@ class Replay(Totals):
         """How walks by unwind tables ended, by WALK_COUNTS."""
         return dict(zip(WALK_COUNTS, map(int, self.window.walks), strict=True))
 
-    def program_times(self) -> dict[str, tuple[int, int]]:
-        """Run time in ns and runs of each program while the kernel's statistics were on."""
-        names = (*self.tracepoints, SAMPLER, "on_enter", "on_leave")
-        return {name: self.programs.get(name, (0, 0)) for name in names}
-
-    def program_costs(self) -> dict[str, tuple[str, int, float | None]]:
-        """Kind, runs and mean ns a run of the programs behind tracepoints and the sampler."""
-        costs: dict[str, tuple[str, int, float | None]] = {}
+    def program_costs(self) -> dict[str, tuple[str, float | None]]:
+        """Kind and mean ns of a run of the programs behind tracepoints and the sampler."""
+        costs: dict[str, tuple[str, float | None]] = {}
         for name in (*self.tracepoints, SAMPLER):
             run_ns, runs = self.programs.get(name, (0, 0))
             kind = "perf_event" if name == SAMPLER else "tp_btf"
-            costs[name] = (kind, runs, run_ns / runs if runs else None)
+            costs[name] = (kind, run_ns / runs if runs else None)
         return costs

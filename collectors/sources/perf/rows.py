@@ -15,6 +15,7 @@ from typing import Final
 from tlstax import TlstaxError
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.binary.nameless import NamelessFunctions
+from tlstax.collectors.binary.rooted_files import path_below
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.frame_ids import FRAMES_MAX
 from tlstax.collectors.process.symbols import demangle, stem
@@ -230,7 +231,7 @@ class FileNames:
         if path not in self._build_ids:
             return None
         with suppress(TlstaxError, OSError):
-            elf = Elf(f"{self._root}{path}")
+            elf = Elf(path_below(self._root or "/", path))
             if elf.build_id == self._build_ids[path]:
                 return elf, NamelessFunctions(elf, stem(path))
             elf.close()

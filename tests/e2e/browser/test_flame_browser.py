@@ -257,3 +257,33 @@ def test_a_hostile_name_in_the_sandwich(page: Page) -> None:
     page.wait_for_timeout(SETTLE_MS)
     assert page.locator("#sandwich-name").inner_text() == "<img src=x onerror=alert(1)></script>"
     assert page.locator("#sandwich img").count() == 0
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["empty", "missing"])
+def test_address_of_a_graph_without_frames_is_not_that_of_the_one_before(
+    page: Page, *, is_there: bool
+) -> None:
+    """Resizing restores what the address says: that showed the graph before again."""
+    page.evaluate(
+        """(isThere) => {
+          const { flames } = tlstax.document;
+          const of = flames.findIndex(({ name }) => name === "storm/connect_query/tls/off_cpu");
+          if (isThere) Object.assign(flames[of].root, { value: 0, children: [] });
+          else flames.splice(of, 1);
+        }""",
+        is_there,
+    )
+    choose_storm(page)
+    page.locator('#flame g.frame[name="handshake"]').click()
+    page.wait_for_timeout(SETTLE_MS)
+    page.locator('[data-tabs="flame-kind"] label', has_text="off CPU").click()
+    page.wait_for_timeout(SETTLE_MS)
+    wanted = "#flames?graph=storm%2Fconnect_query%2Ftls%2Foff_cpu" if is_there else "#flames"
+    assert page.evaluate("location.hash") == wanted
+    page.set_viewport_size({"width": 700, "height": 900})
+    page.wait_for_timeout(SETTLE_MS)
+    assert page.locator("#flame").inner_text() == "Nothing was recorded for this graph."
+    assert page.evaluate("location.hash") == wanted
+    page.locator('[data-tabs="flame-kind"] label', has_text="on CPU").click()
+    page.wait_for_timeout(SETTLE_MS)
+    assert width_of(page, "handshake") > 0

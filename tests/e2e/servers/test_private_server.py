@@ -136,13 +136,6 @@ def test_counters_are_read_without_tls_and_without_new_connections() -> None:
 Lab = tuple[subprocess.Popen[str], ServerDirectory, int]
 
 
-def directory_of(process: "subprocess.Popen[str]") -> ServerDirectory:
-    """The directory of the one server that a process started."""
-    mine = [one for one in server_directories() if one.living().get("owner") == process.pid]
-    (directory,) = mine
-    return directory
-
-
 @pytest.fixture
 def start_lab(spawn: Callable[..., "subprocess.Popen[str]"]) -> Callable[[], Lab]:
     """Starts `tlstax lab server` in a process of its own: (process, directory, mariadbd's pid)."""

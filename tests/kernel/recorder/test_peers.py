@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 MANY: Final = 1600  # handshakes: more than a small queue and its pipe hold
 FEW: Final = 5
 WINDOWS: Final = 10
-POLL_S, LATER_S, BUSY_NS = 0.5, 3.0, 2_000_000_000
+POLL_S, LATER_S, BUSY_NS, LONG_NS = 0.5, 3.0, 2_000_000_000, 1 << 40
 
 
 @pytest.fixture
@@ -154,6 +154,42 @@ def test_the_start_of_a_client_is_counted_and_not_expected_of_every_window(
         expected = float(reader.meta()["predicted_engine_share"])
     # Of the tenth of a CPU that an idle server counts as, in a window of a second.
     assert expected * 0.1 * 1e9 < BUSY_NS / 2
+
+
+def test_the_clients_recorder_is_counted_in_the_window_in_which_it_worked(
+    server: "subprocess.Popen[bytes]", client: "subprocess.Popen[bytes]", repository: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """It was in the next one, so that the last was in none."""
+    cut, finish, count = Peer.cut, PeerSet.finish, 0
+
+    def counted(peer: Peer, run_id: int | None, end_ns: int) -> Any:
+        nonlocal count
+        found = cut(peer, run_id, end_ns)
+        count += found is not None
+        return found
+
+    def busy(peers: PeerSet, all_of_them: bool = False) -> Iterator[list[schema.Row]]:
+        until_ns = cpu_used_ns() + BUSY_NS * all_of_them
+        while cpu_used_ns() < until_ns:
+            pass
+        yield from finish(peers, all_of_them)
+
+    monkeypatch.setattr(Peer, "cut", counted)
+    monkeypatch.setattr(Peer, "own_costs", property(lambda _: (count * LONG_NS, 1)))
+    monkeypatch.setattr(PeerSet, "finish", busy)
+    capture = tmp_path / "a.tlstax"
+    with Recorder(request_for(server.pid, repository, capture)) as recording:
+        recording.add_client(client.pid)
+        poll_for(recording, LATER_S)
+    windows = rows_of(capture, schema.Window)
+    mine = {row.end_ns for row in windows if row.target_id != 1}
+    ends = {row.window_id: row.end_ns for row in windows}
+    assert count == len(mine) > 1
+    found = {row.window_id: row.engine_cpu_ns // LONG_NS for row in rows_of(capture, schema.System)}
+    assert found == {window_id: int(ends[window_id] in mine) for window_id in found}
+    with CaptureReader.open(capture) as reader:
+        assert BUSY_NS <= int(reader.meta()["end_cpu_ns"]) < LONG_NS
 
 
 def test_a_process_is_recorded_once(

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from tlstax.collectors.host.bpf import enable_perf_event, open_cpu_clock
-from tlstax.collectors.recording.programs import ledger_layout as layout
 from tlstax.collectors.recording.programs.names import WALK_COUNTS
+from tlstax.tests.loader import program_memory
 from tlstax.tests.loader.libbpf import BpfObject
 from tlstax.tests.loader.loaded import map_memory
 from tlstax.tests.loader.sampler import online_cpus
@@ -80,7 +80,7 @@ class StackCheck:
         self._raw: list[bytes] = []
         self._object = bpf = self._stack.enter_context(BpfObject(OBJECT))
         self._walker = Walker(bpf, pid, wanted=True)
-        config = layout.Config()
+        config = program_memory.Config()
         config.tgid = pid
         bpf.set_constants(".rodata.config", bytes(config))
         bpf.set_autoload("check_sample", not switches)

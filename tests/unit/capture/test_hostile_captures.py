@@ -125,12 +125,23 @@ def test_thread_ids_beyond_all_numbers_are_refused(
     assert "unknown form of line" in line
 
 
-def test_a_number_that_no_capture_holds_is_one_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "count", "why"),
+    [
+        ("healed", 1 << 63, "a number above 2"),
+        ("\udc80", 1, "a text not UTF-8"),
+        ("healed", None, "values that do not fit"),
+    ],
+)
+def test_a_value_that_no_capture_holds_is_one_error(
+    tmp_path: Path, kind: str, count: int, why: str
+) -> None:
     with (
-        pytest.raises(TlstaxError, match="64 bits"),
+        pytest.raises(TlstaxError, match=f"{why}.*which the table loss cannot hold") as raised,
         CaptureWriter.create(tmp_path / "x") as writer,
     ):
-        writer.add(Loss(1, "healed", 1 << 63))
+        writer.add(Loss(1, kind, count))
+    assert raised.value.exit_code == ExitCode.CAPTURE
 
 
 @pytest.mark.parametrize("column", ["unit", "how"])

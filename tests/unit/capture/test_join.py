@@ -3,6 +3,9 @@
 
 from pathlib import Path
 
+from tlstax.analysis.document.recording_facts import of_capture
+from tlstax.analysis.quantities import process
+from tlstax.analysis.rows.tables import load
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.join import join_captures
 from tlstax.collectors.capture.reader import CaptureReader
@@ -89,3 +92,34 @@ def test_the_server_is_one_and_its_clients_are_many(tmp_path: Path) -> None:
         assert [row.server_start for row in reader.rows(schema.Run)] == [0, 1]
         meta = {row.key: row.value for row in reader.rows(schema.Meta)}
         assert meta == {"hostname": "host 0", "end_monotonic_ns": "1"}
+
+
+def started(path: Path, pid: int, *more: schema.Meta) -> Path:
+    """A recording of one start of the server."""
+    with CaptureWriter.create(path) as writer:
+        writer.add(schema.Target(1, pid, "mysqld", "", "mysql", "5.6", "yaSSL", "", "static"))
+        writer.add([schema.Meta("start_cpu_ns", "5"), schema.Meta("end_cpu_ns", "7"), *more])
+    return path
+
+
+def test_each_start_of_the_server_is_named(tmp_path: Path) -> None:
+    starts = [started(tmp_path / f"{n}.tlstax", pid) for n, pid in enumerate((71, 72, 72, 73))]
+    first, whole = tmp_path / "first.tlstax", tmp_path / "whole.tlstax"
+    join_captures(starts[:2], first)
+    join_captures([first, *starts[2:]], whole)
+    with CaptureReader.open(whole) as reader:
+        meta = reader.meta()
+        assert meta["server_pids"] == "71 72 73"
+        assert (meta["start_cpu_ns"], meta["end_cpu_ns"]) == ("20", "28")
+        (target,) = of_capture(load(reader)).targets
+    assert (target.pid, target.later_pids) == (71, [72, 73])
+    assert process(71, 0, target.later_pids) == "pid\u00a071, then 72, 73"
+
+
+def test_pids_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
+    path = started(
+        tmp_path / "x.tlstax", 71, schema.Meta("server_pids", "71 \x1b[31m -2 \u00b2 99999999999 3")
+    )
+    with CaptureReader.open(path) as reader:
+        (target,) = of_capture(load(reader)).targets
+    assert target.later_pids == [3]

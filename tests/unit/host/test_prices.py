@@ -9,7 +9,6 @@ from tlstax.collectors.host.prices import (
     call_ns,
     crossing_ns,
     hit_costs_ns,
-    in_server_ns,
     one_of_each,
 )
 
@@ -52,7 +51,3 @@ def test_a_crossing_meets_one_exit_of_several() -> None:
 def test_a_call_enters_one_of_a_function_s_bodies() -> None:
     assert call_ns([400.0, 800.0], hits=3.0) == 1_800.0
     assert call_ns([], hits=3.0) == 0.0
-
-
-def test_in_a_server_a_trap_costs_more_than_in_a_loop() -> None:
-    assert in_server_ns(400.0, 90.0) == 690.0

@@ -3,6 +3,8 @@
 
 import base64
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,27 @@ def test_the_key_is_told_by_the_certificate(tmp_path: Path, kind: str, said: str
     both = parse(files.server.read_bytes() + files.ca.read_bytes())
     assert both is not None
     assert both.chain_count == 2
+
+
+def test_a_link_of_a_container_is_not_followed_in_the_root_of_the_host(tmp_path: Path) -> None:
+    """Docker's secrets and Kubernetes' are absolute links."""
+    own = generate(tmp_path / "root/certificates", KeyKind.parse("ec:p256"))
+    of_host = generate(tmp_path / "certificates", KeyKind.parse("rsa:2048"))
+    root, place = tmp_path / "root", str(own.server.relative_to(tmp_path / "root"))
+    (root / str(of_host.server.parent).lstrip("/")).mkdir(parents=True)
+    (root / str(of_host.server).lstrip("/")).symlink_to(f"/{place}")
+    (root / "link.pem").symlink_to(of_host.server)
+    program = "import os, signal, sys; os.chroot(sys.argv[1]); print(flush=True); signal.pause()"
+    command = [sys.executable, "-c", program, str(root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline(), "it has another root directory"
+            found = read_certificate(child.pid, "link.pem", "/")
+        finally:
+            child.kill()
+    assert found is not None
+    assert found.key == "EC 256"
 
 
 def test_what_is_no_certificate_is_not_guessed(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,3 +85,36 @@ def test_a_path_of_another_host_opens_nothing_else(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_bytes(b"no ELF file")
     assert file_of_build(BUILD_ID, (str(other), "with\0nul", "")) == ("", (0, 0))
+
+
+def test_what_a_stream_names_is_opened_only_if_it_is_a_regular_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device would do something as soon as it is opened, and a pipe would be waited for."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = os.open(pipe, os.O_RDWR)
+    os.write(writer, b"\x7fELF")
+    opened: list[str] = []
+    real = os.open
+
+    def noted(path: str, flags: int, *rest: int, **named: Any) -> int:
+        if not flags & os.O_PATH:
+            opened.append(str(path))
+        return real(path, flags, *rest, **named)
+
+    monkeypatch.setattr(os, "open", noted)
+    assert file_of_build(BUILD_ID, (str(pipe), "/dev/zero", "pipe")) == ("", (0, 0))
+    assert opened == []
+    os.close(writer)
+
+
+def test_a_file_that_is_too_large_is_not_read(
+    compile_c: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = compile_c("int main(void) { return 0; }")
+    with Elf(path) as elf:
+        build_id = elf.build_id
+    assert file_of_build(build_id, (str(path),))[0] == str(path)
+    monkeypatch.setattr(file_images, "FILE_BYTES_MOST", path.stat().st_size - 1)
+    assert file_of_build(build_id, (str(path),)) == ("", (0, 0))

@@ -100,6 +100,22 @@ def test_debug_file_by_build_id(separated: tuple[Path, Path, int], tmp_path: Pat
     assert place(path, address, str(tmp_path / "root")).source == "buildid"
 
 
+def test_a_debug_file_that_is_a_link_is_found_below_the_root(
+    separated: tuple[Path, Path, int], tmp_path: Path
+) -> None:
+    """A container's absolute links lead to its own files."""
+    path, debug, address = separated
+    with Elf(path) as elf:
+        build_id = elf.build_id
+    root = tmp_path / "root"
+    directory = root / "usr/lib/debug/.build-id" / build_id[:2]
+    directory.mkdir(parents=True)
+    (root / "symbols").mkdir()
+    debug.rename(root / "symbols/of_program")
+    (directory / f"{build_id[2:]}.debug").symlink_to("/symbols/of_program")
+    assert place(path, address, str(root)).source == "buildid"
+
+
 def test_a_debug_file_of_another_build_is_not_believed(
     separated: tuple[Path, Path, int], compile_c: Compile
 ) -> None:

@@ -10,11 +10,11 @@ import pytest
 from tlstax import ExitCode, __version__
 from tlstax.collectors.placement.model import MAX_FUNCTIONS
 from tlstax.collectors.recording.programs import ledger_layout as layout
-from tlstax.collectors.recording.programs.names import ACCESSORS
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.collectors.recording.stream.function_points import POINTS_MOST
 from tlstax.probes.model import Level
+from tlstax.tests.loader import program_memory
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "collectors/recorder"
@@ -30,11 +30,11 @@ def test_system_calls_wait_for_the_same() -> None:
     source = text_of("syscalls.c")
     numbers = {f"SYS_{name}": int(number) for name, number in names.items()}
     numbers |= {n: int(v) for n, v in re.findall(r"#define (CALL_\w+) (\d+)", source)}
-    kinds = bytearray(layout.MAX_SYSCALLS)
+    kinds = bytearray(program_memory.MAX_SYSCALLS)
     for name, kind in re.findall(r"\{(\w+), WAIT_(\w+)\}", source):
         assert kinds[numbers[name]] == 0, f"{name} stands twice"
-        kinds[numbers[name]] = layout.Wait[kind]
-    assert bytes(kinds) == layout.wait_kinds()
+        kinds[numbers[name]] = program_memory.Wait[kind]
+    assert bytes(kinds) == program_memory.wait_kinds()
 
 
 def test_exit_codes_are_those_of_tlstax() -> None:
@@ -64,7 +64,7 @@ def test_names_in_a_plan_are_the_same() -> None:
         for start in ("level_names[LEVELS] = {", "accessors[ACCESSORS] = {")
     )
     assert levels == [level.name.lower() for level in Level]
-    assert set(accessors) == set(ACCESSORS)
+    assert set(accessors) == set(program_memory.ACCESSORS)
 
 
 def test_it_has_the_version_of_tlstax() -> None:

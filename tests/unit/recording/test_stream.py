@@ -280,6 +280,19 @@ def test_what_counts_cpus_is_bounded_and_first(
             import_stream(io.BytesIO(stream(made)), "x", tmp_path / "a.tlstax", overwrite=False)
 
 
+def test_a_number_that_no_capture_holds_is_refused(
+    parts: list[tuple[str, bytes]], tmp_path: Path
+) -> None:
+    capture = tmp_path / "a.tlstax"
+    first = next(index for index, part in enumerate(parts) if part[0] == "WINDOW")
+    planted = ("HITS", struct("hits", site=0, count=(1 << 64) - 1))
+    made = stream([*parts[: first + 1], planted, *parts[first + 1 :]])
+    with pytest.raises(TlstaxError, match="number above 2") as raised:
+        import_stream(io.BytesIO(made), "x.stream", capture, overwrite=False)
+    assert raised.value.exit_code == ExitCode.CAPTURE
+    assert not capture.exists()
+
+
 def test_another_version_is_refused_by_number(whole: bytes, tmp_path: Path) -> None:
     other = whole[:6] + (99).to_bytes(2, "little") + whole[8:]
     with pytest.raises(TlstaxError, match=f"version 99, and this tlstax reads {VERSION}"):

@@ -14,6 +14,7 @@ from tlstax.collectors.placement.model import Plan, Site
 from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.process.target import open_target
+from tlstax.collectors.recording import stream_capture
 from tlstax.collectors.recording.proc_clocks import Clocks
 from tlstax.collectors.recording.programs.names import WALK_COUNTS
 from tlstax.collectors.recording.stream.facts import engine_asked
@@ -69,6 +70,10 @@ def wait(kernel: int) -> Part:
 
 def hits(count: int) -> Part:
     return "HITS", struct("hits", site=0, count=count, begun=count - 1, healed=count - 2)
+
+
+def runs(count: int) -> Part:
+    return "PROGRAM", struct("program", name=b"on_switch", run_ns=100 * count, run_count=count)
 
 
 def ended(number: int, whole: int = 0) -> Part:
@@ -216,3 +221,25 @@ def test_each_capture_has_what_was_counted_in_its_own_time(tmp_path: Path, plan_
             "stack_whole_count": 40, "end_monotonic_ns": 5 * SECOND,
         },
     ]  # fmt: skip
+
+
+def test_what_programs_counted_too(tmp_path: Path, plan_text: str) -> None:
+    parts = [ended(0), runs(10), ended(1), runs(30), ended(2), runs(70), ended(3)]
+    found = [
+        next(row for row in rows_of(path, schema.Probe) if row.function == "on_switch")
+        for path in Run(tmp_path / "raw", plan_text, parts).take(11, 11, 12)
+    ]
+    assert [(row.hits_count, row.cost_ns) for row in found] == [(30, 100.0), (40, 100.0)]
+
+
+def test_windows_in_between_need_no_rows_of_probes(
+    plan_text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan has up to 256 sites, and a watch takes its time from the server."""
+    run = Run(tmp_path / "raw", plan_text, [ended(0), hits(10), ended(1), hits(20), ended(2)])
+    with monkeypatch.context() as patch:
+        patch.setattr(stream_capture, "probe_rows", lambda *_: pytest.fail("it made them"))
+        assert run.rows.next_window()
+        assert run.rows.next_window()
+    found = [row for row in run.rows.end() if isinstance(row, schema.Probe)]
+    assert [row.hits_count for row in found if row.function == "SSL_read"] == [20]

@@ -78,7 +78,6 @@ class StillEngine:
         self.views: list[SlotView] = []
         self.taken: list[Any] = []
         self.ended: list[Any] = []
-        self.maps = self.counts = self
 
     def read(self) -> ProcessReading:
         return ProcessReading(None, 0, 0, 0, False, ())

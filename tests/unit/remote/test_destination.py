@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Names of hosts: nothing in them may become an option of ssh or a word of a shell."""
 
+from pathlib import Path
+
 import pytest
 
+from tlstax import ExitCode
 from tlstax.__main__ import main
+from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.remote.destination import Destination, directory_name, host_name
 
 THERE = ["attach", "1", "-o", "x", "--ssh", "db1"]
@@ -70,3 +74,33 @@ def test_arguments_are_refused_before_ssh_is_started(
         code = int(str(end.code))
     assert code == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["attach", "-o"], ["probes", "plan", "--output"]])
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_an_output_that_cannot_be_made_is_told_before_ssh_is_started(
+    words: list[str], kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Connecting, fetching files and planning take minutes."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    taken = tmp_path / "taken"
+    taken.write_text("of yesterday") if kind == "file" else taken.mkdir()
+    assert main([*words, str(taken), "--ssh", "db1", "--name", "mariadbd"]) == 2
+    assert "the file exists" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_an_earlier_capture_stays_where_ssh_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    earlier = tmp_path / "earlier.tlstax"
+    CaptureWriter.create(earlier).close()
+    content = earlier.read_bytes()
+    words = ["attach", "--name", "mariadbd", "--ssh", "db1", "--force", "-o"]
+    assert main([*words, str(earlier)]) == ExitCode.HOST
+    assert "ssh" in capsys.readouterr().err
+    assert main([*words, str(tmp_path / "none" / "x.tlstax")]) == ExitCode.IO
+    assert [path.name for path in tmp_path.iterdir()] == ["earlier.tlstax"]
+    assert earlier.read_bytes() == content

@@ -111,6 +111,19 @@ def test_the_pid_in_its_own_namespace_is_named(attached: Path) -> None:
         assert "4242 (1 in its own namespace)" in " ".join(output.replace("\u00a0", " ").split())
 
 
+def test_what_tlstax_used_after_the_last_window_and_each_start_are_told(attached: Path) -> None:
+    content = document(attached)
+    content["capture"]["targets"][0] |= {"pid": 71, "later_pids": [72, 73]}
+    content["health"]["observer"]["end_cpu_ns"] = 250e6
+    page, terminal = shown.visible_text(html.render(content)), printed(content)
+    for output in (page, terminal):
+        plain = " ".join(output.replace("\u00a0", " ").split())
+        assert "pid 71, then 72, 73" in plain
+        assert "250 ms" in plain
+    assert "the end used" in terminal
+    assert "at the end (not included above)" in " ".join(page.split())
+
+
 def test_terminal_fits_100_columns_and_ends_with_the_page(content: dict[str, Any]) -> None:
     lines = printed(content, "out/report.html").splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 100

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Flame graphs: d3-flame-graph draws and zooms; here are search, legend, keyboard and address.
+// Flame graphs: d3-flame-graph draws and zooms; here are search, legend and keyboard.
 "use strict";
 (function (tlstax) {
-  const { isFiled, flameChart } = tlstax;
+  const { isFiled, flameChart, flameLink: link } = tlstax;
   const by = (id) => document.getElementById(id);
-  const LINK = "#flames?";
   const state = { chart: null, root: null, term: "", category: "", found: "", focused: null };
 
   function label(node) {
@@ -229,40 +228,24 @@
     redraw();
   }
 
-  // The address of what is shown: which graph, the zoomed frame by its position among its
-  // siblings from the root on, and what is searched for.
+  // The address of what is shown: which graph, the zoomed frame, and what is searched for.
   function keep() {
-    if (!state.isOpen || !state.chart) return;
-    const positions = state.zoomed
-      .ancestors()
-      .filter((node) => node.parent)
-      .map((node) => node.parent.data.children.indexOf(node.data))
-      .reverse();
-    const frame = positions.join(".");
-    const { typed, category, sandwiched } = state;
-    const view = state.isIcicle ? "icicle" : "";
-    const parts = { graph: state.flame.name, view, frame, function: sandwiched, search: typed, category };
-    if (!state.term) delete parts.search;
-    const filled = Object.entries(parts).filter(([, text]) => text);
-    history.replaceState(null, "", LINK + new URLSearchParams(filled));
+    if (!state.isOpen) return;
+    if (!state.flame) return link.forget();
+    link.keep({
+      graph: state.flame.name,
+      view: state.isIcicle ? "icicle" : "",
+      frame: state.chart ? link.placeOf(state.zoomed) : "", // else nothing was recorded for it
+      function: state.sandwiched,
+      search: state.term ? state.typed : "",
+      category: state.category,
+    });
   }
 
   function pick(group, index) {
     const input = document.querySelector(`[data-tabs="${group}"] input[value="${index}"]`);
     input.checked = true;
     input.dispatchEvent(new Event("change", { bubbles: true }));
-  }
-
-  // Frames may have been left out since the link was made: then the nearest caller is shown.
-  function frameAt(positions) {
-    let node = state.root;
-    for (const position of positions) {
-      const wanted = node.data.children[Number(position)];
-      const child = (node.children ?? []).find((one) => one.data === wanted);
-      if (!child) break;
-      node = child;
-    }
-    return node;
   }
 
   function type(text) {
@@ -274,27 +257,27 @@
   }
 
   function restore() {
-    if (!location.hash.startsWith(LINK)) return false;
-    const link = new URLSearchParams(location.hash.slice(LINK.length));
+    const wanted = link.read();
+    if (!wanted) return false;
     const { flames } = tlstax.document;
-    const flame = flames.find(({ name }) => name === link.get("graph"));
+    const flame = flames.find(({ name }) => name === wanted.get("graph"));
     if (!flame) {
       say("The link is to a flame graph that is not in this report.");
       return true;
     }
     state.isOpen = false;
-    pick("flame-view", link.get("view") === "icicle" ? 1 : 0);
+    pick("flame-view", wanted.get("view") === "icicle" ? 1 : 0);
     pick("flame-arm", [...new Set(flames.map(armOf))].indexOf(armOf(flame)));
     pick("flame-kind", [...new Set(flames.map((one) => one.kind))].indexOf(flame.kind));
-    const node = state.chart && frameAt((link.get("frame") ?? "").split(".").filter(Boolean));
+    const node = state.chart && link.nodeAt(state.root, wanted.get("frame") ?? "");
     if (node && node !== state.root) {
       state.chart.zoomTo(node);
       say(label(node));
     }
-    const name = link.get("function") ?? "";
+    const name = wanted.get("function") ?? "";
     if (state.chart && (name || state.sandwiched)) sandwich(name);
-    if (link.get("search")) type(link.get("search"));
-    else if (link.get("category")) highlight(link.get("category"));
+    if (wanted.get("search")) type(wanted.get("search"));
+    else if (wanted.get("category")) highlight(wanted.get("category"));
     state.isOpen = true;
     return true;
   }

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Files that are kept between runs: private, whole or not there, never through a link."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tlstax.analysis.report.output import write
+from tlstax.collectors.host import costs
+from tlstax.collectors.host.kept_file import keep_file
+from tlstax.collectors.host.prices import HostCosts
+from tlstax.collectors.preflight import outcome_cache
+
+
+def test_a_kept_file_is_private_and_replaces_an_earlier_one(tmp_path: Path) -> None:
+    path = tmp_path / "cache/kept.json"
+    before = os.umask(0)
+    try:
+        keep_file(path, b"one")
+        keep_file(path, b"two")
+    finally:
+        os.umask(before)
+    assert path.read_bytes() == b"two"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert os.listdir(path.parent) == ["kept.json"]
+
+
+@pytest.mark.parametrize("what", ["costs", "outcomes"])
+def test_nothing_is_left_where_the_disk_is_full(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is open to servers that read what is unpacked there."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    if what == "costs":
+        costs.save(HostCosts())
+    else:
+        outcome_cache.save({})
+    assert os.listdir(tmp_path / "tlstax") == []
+    assert (tmp_path / "tlstax").stat().st_mode & 0o777 == 0o755
+
+
+def test_no_link_of_a_stranger_is_followed(tmp_path: Path) -> None:
+    """Reports are written to /tmp, where everybody may make links and guess a name."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    (tmp_path / f".report.html.{os.getpid()}").symlink_to(victim)
+    write(str(tmp_path / "report.html"), b"report")
+    (tmp_path / f".kept.{os.getpid()}").symlink_to(victim)
+    keep_file(tmp_path / "kept", b"kept")
+    assert victim.read_bytes() == b"precious"
+    assert (tmp_path / "report.html").read_bytes() == b"report"
+    assert sorted(os.listdir(tmp_path)) == ["kept", "report.html", "victim"]
