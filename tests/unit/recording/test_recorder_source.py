@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, __version__
+from tlstax.collectors.host.executable import recorder_path
 from tlstax.collectors.placement.model import MAX_FUNCTIONS
 from tlstax.collectors.recording.programs import ledger_layout as layout
 from tlstax.collectors.recording.programs.names import ACCESSORS
 from tlstax.collectors.recording.stream.definition import definition
-from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.collectors.recording.stream.function_points import POINTS_MOST
 from tlstax.probes.model import Level
 
