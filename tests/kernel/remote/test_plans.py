@@ -3,11 +3,13 @@
 
 import json
 import os
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tlstax import ExitCode
 from tlstax.collectors.capture.schema import Calibration, Probe
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.prices import HostCosts
@@ -15,7 +17,7 @@ from tlstax.collectors.recording.stream.plan_file import read_plan_file
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.tests.kernel.recorder_runs import PROGRAM, Leftover, rows_of
 from tlstax.tests.kernel.remote.remote_host import RemoteHost
-from tlstax.tests.kernel.remote.sessions import GONE_SECONDS
+from tlstax.tests.kernel.remote.sessions import GONE_SECONDS, Attach, line_of, said
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -76,7 +78,26 @@ def test_hits_have_the_price_of_the_other_host(
     run("attach", *rest, "-o", str(capture), "--for", "1s", "--window", "200ms", "--budget", "5%")
     assert json.loads(kept.read_text()) == content, "it was not measured again"
     assert leftover() == set()
-    assert {row.cost_ns for row in rows_of(capture, Probe) if row.file} <= costs_ns
+    assert {row.cost_ns for row in rows_of(capture, Probe) if row.kind.startswith("u")} <= costs_ns
     rows = rows_of(capture, Calibration)
     assert [list(row) for row in rows] == content["rows"]
     assert {row.cpus_count for row in rows} >= {1}
+
+
+@pytest.mark.parametrize("ended", ["line", "recorder"])
+def test_nothing_stays_of_a_measurement_that_is_cut(
+    box: RemoteHost, environment: dict[str, str], recorded_server: "subprocess.Popen[bytes]",
+    spawn: Attach, tlstax: list[str], leftover: Leftover, ended: str,
+) -> None:  # fmt: skip
+    command = [*tlstax, "probes", "plan", "--ssh", "box", "--sudo", str(recorded_server.pid)]
+    process = spawn(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not box.processes("tlstax-prices"):
+        assert process.poll() is None, process.communicate()
+    victims = [line_of(process)] if ended == "line" else box.processes("tlstax-recorder")
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    assert "box cannot be recorded" in said(process, ExitCode.HOST)
+    box.await_nothing_left(GONE_SECONDS)
+    assert leftover() == set()
