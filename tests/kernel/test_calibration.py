@@ -12,7 +12,7 @@ import pytest
 from tlstax import ExitCode
 from tlstax.__main__ import main
 from tlstax.collectors.binary.instructions import TRIAL_FORMS
-from tlstax.collectors.host.costs import load
+from tlstax.collectors.host.costs import host, load, path
 from tlstax.collectors.host.features import emulated_forms
 from tlstax.collectors.host.prices import HostCosts, host_costs_of
 
@@ -41,7 +41,7 @@ def calibrated(
     def measure() -> Calibrated:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         assert main(["doctor", "--calibrate", "--json"]) == ExitCode.OK
-        return Calibrated(json.loads(capsys.readouterr().out), load())
+        return Calibrated(json.loads(capsys.readouterr().out), load(path(), host()))
 
     return measured("calibrated", measure)
 
