@@ -181,9 +181,9 @@ def as_lines(
 def _costs_line(planned: "Plan") -> str:
     """Where the costs are from."""
     if not planned.host_costs.measured:
-        return "costs were measured on another machine: they could not be measured on this host"
+        return "costs were measured on another machine: they could not be measured on its host"
     count = planned.host_costs.cpus_count
-    return f"costs were measured on this host, on {count} CPU{'s' * (count > 1)} at once"
+    return f"costs were measured on its host, on {count} CPU{'s' * (count > 1)} at once"
 
 
 def _missing_line(missing: "Missing") -> str:
