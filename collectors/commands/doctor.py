@@ -128,7 +128,7 @@ def calibrate(as_json: bool) -> int:
     """Measure every kind of probe, keep the result, print it. TlstaxError HOST if none works."""
     # Only here: examining a host needs none of it.
     from tlstax.collectors.host.calibration_events import measure_all
-    from tlstax.collectors.host.costs import host, path, save
+    from tlstax.collectors.host.costs import host, own_cpus_count, path, save
     from tlstax.collectors.host.features import HOST
     from tlstax.collectors.host.prices import host_costs_of
 
@@ -140,7 +140,7 @@ def calibrate(as_json: bool) -> int:
             "run `tlstax doctor` to see what this host lacks",
             ExitCode.HOST,
         )
-    save(path(), host(), host_costs)
+    save(path(), host(), host_costs, own_cpus_count())
     if as_json:
         rows = [row._asdict() for row in host_costs.rows]
         print(json.dumps({"calibration": rows, "emulated": sorted(host_costs.emulated)}, indent=2))

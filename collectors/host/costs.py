@@ -2,9 +2,9 @@
 """The cost of a probe hit, as the recorder measures it, and the files that keep it between runs.
 
 `tlstax-recorder --prices` measures on code of its own, on 1, 2, 4 ... and all CPUs at once. What it
-found is kept for a week for this kernel and CPU, in prices.json in tlstax.cache_directory(); what
-recorders of other hosts found, in files beside it. If a file is damaged or of another host, the
-cost is measured again.
+found is kept for a week (for an hour if a CPU was too busy) for this kernel and CPU, in prices.json
+in tlstax.cache_directory(); what recorders of other hosts found, in files beside it. If a file is
+damaged or of another host, the cost is measured again.
 """
 
 import hashlib
@@ -28,7 +28,10 @@ FILE: Final = "prices.json"
 ELSEWHERE: Final = "prices"
 HOSTS_MOST: Final = 1024
 FRESH_S: Final = 7 * 86_400
+FRESH_PART_S: Final = 3_600
+"""For costs that are not known on all CPUs at once, because one was too busy."""
 _PATIENCE_S: Final = 10.0
+_TRIES: Final = 2
 _KINDS: Final = ("uprobe", "uretprobe", "uprobe_multi", "uretprobe_multi")
 _CODE: Final = {"emulated": PLAIN, "stepped": STEPPED}
 _ROWS_MOST, _COST_NS_MOST, _CPUS_MOST = 100, 1e8, 1 << 16
@@ -44,23 +47,25 @@ def this_host_costs() -> HostCosts:
         return kept
     host_costs = host_costs_of(measured_prices(), HOST.emulated_forms.ask())
     if host_costs.measured:
-        save(path(), host(), host_costs)
+        save(path(), host(), host_costs, own_cpus_count())
     return host_costs
 
 
 def measured_prices() -> list[Price]:
-    """What this host's recorder measures now; empty if it cannot."""
-    try:
-        done = subprocess.run(
-            [recorder_path(), "--prices"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=True,
-            timeout=_PATIENCE_S,
-        )
-        return prices_in(done.stdout.decode("ascii"))
-    except (TlstaxError, OSError, subprocess.SubprocessError, ValueError):
-        return []
+    """What this host's recorder measures now; empty if it cannot. A busy host is asked twice."""
+    for _ in range(_TRIES):
+        try:
+            done = subprocess.run(
+                [recorder_path(), "--prices"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=True,
+                timeout=_PATIENCE_S,
+            )
+            return prices_in(done.stdout.decode("ascii"))
+        except (TlstaxError, OSError, subprocess.SubprocessError, ValueError):
+            continue
+    return []
 
 
 def prices_in(text: str) -> list[Price]:
@@ -85,18 +90,21 @@ def load(place: Path, whose: str) -> HostCosts | None:
     """The costs in a file, if they are of that host; None if absent or too old."""
     try:
         content = json.loads(place.read_text(encoding="utf-8"))
-        if content["host"] != whose or not 0 <= time.time() - content["time_s"] < FRESH_S:
+        age_s = time.time() - content["time_s"]
+        if content["host"] != whose or not 0 <= age_s < min(content["fresh_s"], FRESH_S):
             return None
         return host_costs_of((Price(*row) for row in content["rows"]), content["emulated"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
 
-def save(place: Path, whose: str, host_costs: HostCosts) -> None:
-    """Store the costs for the next run; if that fails, the next run measures again."""
+def save(place: Path, whose: str, host_costs: HostCosts, cpus_count: int) -> None:
+    """Store the costs of a host with so many CPUs; if that fails, the next run measures again."""
+    is_whole = host_costs.on(cpus_count).cpus_count >= cpus_count
     content = {
         "host": whose,
         "time_s": int(time.time()),
+        "fresh_s": FRESH_S if is_whole else FRESH_PART_S,
         "rows": host_costs.rows,
         "emulated": sorted(host_costs.emulated),
     }
@@ -105,6 +113,11 @@ def save(place: Path, whose: str, host_costs: HostCosts) -> None:
         scratch = place.with_suffix(f".{os.getpid()}")
         scratch.write_text(json.dumps(content, indent=1), encoding="utf-8")
         scratch.replace(place)
+
+
+def own_cpus_count() -> int:
+    """On how many CPUs the recorder of this process measures."""
+    return len(os.sched_getaffinity(0))
 
 
 def path() -> Path:

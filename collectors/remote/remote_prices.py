@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tlstax.collectors.host.costs import load, path_of, prices_in, save
 from tlstax.collectors.host.prices import HostCosts, host_costs_of
+from tlstax.collectors.process.usable_cpus import cpus_in
 from tlstax.collectors.remote.connection import Tell
 from tlstax.collectors.remote.image import Image, PricesError
 
@@ -32,7 +33,7 @@ def costs_there(image: Image, refused: str, tell: Tell) -> HostCosts:
             why = f"its recorder sent what no recorder sends: {error}"
         else:
             if costs.measured:
-                save(path_of(whose), whose, costs)
+                save(path_of(whose), whose, costs, _cpus_count(image))
                 return costs
             why = "a kind of probe is missing"
     tell(
@@ -40,6 +41,10 @@ def costs_there(image: Image, refused: str, tell: Tell) -> HostCosts:
         "use the costs of another machine"
     )
     return HostCosts()
+
+
+def _cpus_count(image: Image) -> int:
+    return max(1, len(cpus_in(_text(image.proc.parent / _ONLINE))))
 
 
 def _identity(image: Image) -> str:

@@ -49,6 +49,7 @@ def test_a_plan_with_calibration_stretches(
     assert stretches_count
 
 
+@pytest.mark.alone
 def test_hits_have_the_price_of_the_other_host(
     box: RemoteHost, environment: dict[str, str], recorded_server: "subprocess.Popen[bytes]",
     repository: Path, tlstax: list[str], tmp_path: Path, leftover: Leftover,

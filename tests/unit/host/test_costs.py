@@ -10,7 +10,7 @@ import pytest
 
 from tlstax.collectors.capture.order_statistics import LEAST_UNITS, median_ranks
 from tlstax.collectors.host import costs
-from tlstax.collectors.host.costs import FRESH_S, load, path_of, prices_in, save
+from tlstax.collectors.host.costs import FRESH_PART_S, FRESH_S, load, path_of, prices_in, save
 from tlstax.collectors.host.prices import HostCosts, Price, Prices, host_costs_of, price_of
 
 MULTI = (
@@ -119,7 +119,7 @@ def test_lines_that_no_recorder_writes_are_refused(text: str) -> None:
 def test_what_was_measured_is_kept_for_this_kernel_and_a_week(cache: Path) -> None:
     kernel = host_costs_of((*MULTI, *on(2, 2.0)), ["nop of 5"])
     assert load(cache, "this") is None
-    save(cache, "this", kernel)
+    save(cache, "this", kernel, 2)
     assert load(cache, "this") == kernel
     content = json.loads(cache.read_text())
     for change in ({"time_s": time.time() - FRESH_S - 1}, {"host": "another"}, {"rows": [1]}):
@@ -129,12 +129,21 @@ def test_what_was_measured_is_kept_for_this_kernel_and_a_week(cache: Path) -> No
     assert load(cache, "this") is None
 
 
+def test_a_measurement_without_all_cpus_is_soon_repeated(cache: Path) -> None:
+    """A CPU was too busy; it would be missing for a week."""
+    save(cache, "this", host_costs_of((*MULTI, *on(2, 2.0)), []), 4)
+    assert load(cache, "this") is not None
+    content = json.loads(cache.read_text())
+    cache.write_text(json.dumps(content | {"time_s": time.time() - FRESH_PART_S - 1}))
+    assert load(cache, "this") is None
+
+
 def test_other_hosts_have_files_of_their_own(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(costs, "HOSTS_MOST", 2)
     places = [path_of(f"db{number}\n6.1") for number in range(4)]
     assert len({cache, *places}) == 5
     for place in places:
-        save(place, "x", host_costs_of(MULTI, []))
+        save(place, "x", host_costs_of(MULTI, []), 1)
     path_of("db5")
     assert len(list(places[0].parent.iterdir())) == 2
 
@@ -144,7 +153,7 @@ def test_a_place_that_cannot_be_written_is_no_error(
 ) -> None:
     (tmp_path / "tlstax").write_text("a file")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    save(costs.path(), "this", host_costs_of(MULTI, []))
+    save(costs.path(), "this", host_costs_of(MULTI, []), 1)
     assert load(costs.path(), "this") is None
 
 
