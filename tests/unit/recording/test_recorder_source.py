@@ -85,6 +85,7 @@ def test_it_has_the_version_of_tlstax() -> None:
         ["--plan", "x", "--pid", "1", "more"],
         ["--plan", "/nowhere/x", "--pid", "1"],
         ["--plan", "/", "--pid", "1"],
+        ["--prices", "--traced"],
     ],
 )
 def test_wrong_arguments_are_named(arguments: list[str]) -> None:
