@@ -22,7 +22,7 @@ enum {
 	STACK = 128 << 10,
 };
 
-#define PATIENCE_NS NS_PER_MS /* for the others of a round, which have just been woken */
+#define PATIENCE_NS (3 * NS_PER_MS) /* for the others of a round, which have just been woken */
 
 static const u32 calls_of[PRICE_KINDS] = {200, 200, 200, 25};
 
@@ -82,17 +82,19 @@ static bool gather(u32 round)
 	return monotonic_ns() < deadline_ns;
 }
 
-/* Wait, without sleeping, until all are at a kind of the round. */
-static void meet(u32 round, enum price_kind kind)
+/* Wait, without sleeping, until all are at a kind of the round. False: it is over for all. */
+static bool meet(u32 round, enum price_kind kind)
 {
 	u64 end_ns = monotonic_ns() + PATIENCE_NS;
 
 	__atomic_add_fetch(&rounds.met[round][kind], 1, __ATOMIC_ACQ_REL);
-	while (!are_all_here(&rounds.met[round][kind]))
-		if (monotonic_ns() > end_ns) {
+	while (!are_all_here(&rounds.met[round][kind])) {
+		if (monotonic_ns() > end_ns)
 			__atomic_store_n(&rounds.is_missed[round], 1, __ATOMIC_RELEASE);
-			return;
-		}
+		if (__atomic_load_n(&rounds.is_missed[round], __ATOMIC_ACQUIRE))
+			return false;
+	}
+	return true;
 }
 
 static u32 whole_rounds(u32 before)
@@ -117,15 +119,16 @@ static void *run_rounds(void *cpu)
 	for (u32 round = 0; round < TRIES; round++) {
 		if (!gather(round) || whole_rounds(round) == ROUNDS)
 			break;
-		for (u32 kind = BARE; kind < PRICE_KINDS; kind++) {
-			meet(round, (enum price_kind)kind);
+		u32 kind = BARE;
+		for (; kind < PRICE_KINDS && meet(round, (enum price_kind)kind); kind++) {
 			u64 start_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 			call((enum price_kind)kind);
 			u64 spent_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - start_ns;
 			__atomic_add_fetch(&rounds.spent_ns[round][kind], spent_ns,
 					   __ATOMIC_RELAXED);
 		}
-		__atomic_add_fetch(&rounds.done[round], 1, __ATOMIC_RELEASE);
+		if (kind == PRICE_KINDS)
+			__atomic_add_fetch(&rounds.done[round], 1, __ATOMIC_RELEASE);
 	}
 	return NULL;
 }
