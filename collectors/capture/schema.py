@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_
 
 APPLICATION_ID: Final = 0x746C7378
 """SQLite application_id of a capture: the letters "tlsx"."""
-USER_VERSION: Final = 8
+USER_VERSION: Final = 9
 """SQLite user_version: the version of this schema. Older ones are read, see above."""
 
 
@@ -122,6 +122,7 @@ class Calibration(NamedTuple):
     low_ns: Annotated[float, "lower end of the median's 95 % interval"]
     high_ns: Annotated[float, "upper end of the median's 95 % interval"]
     rounds_count: Annotated[int, "rounds"]
+    cpus_count: Annotated[int, "CPUs on which it was hit at the same time"] = 1
 
 
 class Run(NamedTuple):

@@ -128,7 +128,7 @@ def calibrate(as_json: bool) -> int:
     """Measure every kind of probe, keep the result, print it. TlstaxError HOST if none works."""
     # Only here: examining a host needs none of it.
     from tlstax.collectors.host.calibration_events import measure_all
-    from tlstax.collectors.host.costs import path, save
+    from tlstax.collectors.host.costs import host, own_cpus_count, path, save
     from tlstax.collectors.host.features import HOST
     from tlstax.collectors.host.prices import host_costs_of
 
@@ -140,7 +140,7 @@ def calibrate(as_json: bool) -> int:
             "run `tlstax doctor` to see what this host lacks",
             ExitCode.HOST,
         )
-    save(host_costs)
+    save(path(), host(), host_costs, own_cpus_count())
     if as_json:
         rows = [row._asdict() for row in host_costs.rows]
         print(json.dumps({"calibration": rows, "emulated": sorted(host_costs.emulated)}, indent=2))
@@ -152,10 +152,12 @@ def calibrate(as_json: bool) -> int:
 
 def price_lines(host_costs: "HostCosts") -> list[str]:
     """The costs as a table, and the instructions that the kernel emulates."""
-    lines = [f"{'probe':18} {'on':28} {'ns per hit':>10}  95 % interval"]
+    lines = [f"{'probe':18} {'on':28} {'CPUs':>4} {'ns per hit':>10}  95 % interval"]
     for row in host_costs.rows:
         interval = f"{row.low_ns:.0f} .. {row.high_ns:.0f}"
-        lines.append(f"{row.kind:18} {row.instruction:28} {row.cost_ns:10.0f}  {interval}")
+        lines.append(
+            f"{row.kind:18} {row.instruction:28} {row.cpus_count:4} {row.cost_ns:10.0f}  {interval}"
+        )
     more = ", ".join(sorted(host_costs.emulated)) or "nothing"
     lines.append("")
     lines.append(f"emulated in addition to push, nop, jmp, jcc and call: {more}")

@@ -91,7 +91,11 @@ def as_document(
         ],
         "refused": [asdict(refused) for refused in planned.refused],
         "notes": list(planned.notes),
-        "prices": {**asdict(planned.host_costs.prices), "measured": planned.host_costs.measured},
+        "prices": {
+            **asdict(planned.host_costs.prices),
+            "measured": planned.host_costs.measured,
+            "cpus_count": planned.host_costs.cpus_count,
+        },
         "totals": [
             asdict(total) for total in totals_of(s for s in planned.sites if s not in covered)
         ],
@@ -159,8 +163,7 @@ def as_lines(
         " boundary is crossed once"
         for total in totals_of(probed)
     ]
-    if not planned.host_costs.measured:
-        lines.append("costs were measured on another machine: calibration failed here")
+    lines.append(_costs_line(planned))
     lines += [f"note: {visible(note)}" for note in planned.notes]
     unknown = sorted(name for name, offset in planned.accessors.items() if offset < 0)
     if planned.accessors and not unknown:
@@ -173,6 +176,14 @@ def as_lines(
             for r in planned.refused
         ]
     return lines
+
+
+def _costs_line(planned: "Plan") -> str:
+    """Where the costs are from."""
+    if not planned.host_costs.measured:
+        return "costs were measured on another machine: they could not be measured on its host"
+    count = planned.host_costs.cpus_count
+    return f"costs were measured on its host, on {count} CPU{'s' * (count > 1)} at once"
 
 
 def _missing_line(missing: "Missing") -> str:

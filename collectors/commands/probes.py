@@ -10,7 +10,8 @@ process, and what is unavailable. `-v` adds what was not chosen, and why.
 `--output FILE` writes the plan as a text for `tlstax-recorder`, which records every process of the
 same build with it (docs/plan-file.md).
 
-Costs are those of this host, measured on tlstax's own code (see `tlstax doctor --calibrate`).
+Costs are those of the process's host, measured on tlstax's own code (`tlstax doctor --calibrate`)
+on as many CPUs at once as the process may use.
 """
 
 import argparse
@@ -93,6 +94,7 @@ def run_plan(options: argparse.Namespace) -> int:
     from tlstax.collectors.preflight.examination import examine
     from tlstax.collectors.preflight.safety import at_level, restrictions
     from tlstax.collectors.process.target import open_target
+    from tlstax.collectors.process.usable_cpus import usable_cpus_count
     from tlstax.probes.definitions import load_definitions
 
     require_ssh(options)
@@ -113,7 +115,9 @@ def run_plan(options: argparse.Namespace) -> int:
     role = "client" if options.client else "server"
     asked = Level[options.level.upper()]
     safety, level = at_level(restrictions(examine(pid, options.accept)), asked)
-    planned = plan(target, definitions, level, role, this_host_costs(), safety.limits)
+    costs = this_host_costs()
+    planned = plan(target, definitions, level, role, costs, safety.limits)
+    planned = planned.priced(costs.on(usable_cpus_count(pid, target.proc)))
     planned = _with_notes(planned, safety)
     document, lines = as_document(target, planned), as_lines(target, planned, options.verbose)
     if options.functions:

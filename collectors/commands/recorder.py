@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.recording.stream.executable import MACHINES, machine_of, recorder_path
+from tlstax.collectors.host.executable import MACHINES, machine_of, recorder_path
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -6,23 +6,20 @@ in machine code calls; the difference to the same loop without a probe is its co
 measures every kind once, and the result is the median of the rounds with a distribution-free 95 %
 interval (order statistics). Only this process is probed.
 
-`measure_basic` measures what attaching needs, in about 30 ms; the rest is for `tlstax doctor
---calibrate` (`tlstax.collectors.host.calibration_events` measures all but uprobes).
+It is for `tlstax doctor --calibrate` (`tlstax.collectors.host.calibration_events` measures all but
+uprobes). What attaching needs is measured by the recorder (`tlstax.collectors.host.costs`).
 """
 
 import ctypes
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from statistics import median
 from typing import Final, NamedTuple
 
-from tlstax.collectors.capture.order_statistics import LEAST_UNITS, median_bounds
 from tlstax.collectors.host import bpf
-from tlstax.collectors.host.features import HOST
-from tlstax.collectors.host.prices import PLAIN, STEPPED, Price
+from tlstax.collectors.host.prices import PLAIN, STEPPED, Price, price_of
 from tlstax.collectors.host.trial_code import (
     IS_ARM64,
     PROBED_CODE,
@@ -37,8 +34,6 @@ from tlstax.collectors.host.trial_code import STEPPED as STEPPED_CODE
 
 SLOT_BYTES: Final = 32
 LOOPS_OFFSET: Final = 2048
-ROUNDS_BASIC: Final = LEAST_UNITS
-"""Fewer have no interval, and captures hold one."""
 OPTIMISED: Final = "nop of 5 bytes"
 
 
@@ -52,12 +47,6 @@ class Trial(NamedTuple):
 
 
 BARE: Final = Trial("", PLAIN, PROBED_CODE)
-STEP: Final = Trial("uprobe_multi", STEPPED, STEPPED_CODE + RETURN, 50)
-BASIC: Final = (
-    Trial("uprobe_multi", PLAIN, PROBED_CODE),
-    Trial("uretprobe_multi", PLAIN, PROBED_CODE),
-    STEP,
-)
 _OF_X86: Final = (
     Trial("uprobe_multi", "push %rbx", b"\x53\x5b\xc3"),
     Trial("uprobe_multi", "jmp", b"\xeb\x00\xc3"),
@@ -66,19 +55,15 @@ _OF_X86: Final = (
     Trial("uprobe_multi", OPTIMISED, b"\x0f\x1f\x44\x00\x00\xc3"),
 )
 ALL: Final = (
-    *BASIC,
+    Trial("uprobe_multi", PLAIN, PROBED_CODE),
+    Trial("uretprobe_multi", PLAIN, PROBED_CODE),
+    Trial("uprobe_multi", STEPPED, STEPPED_CODE + RETURN, 50),
     *(() if IS_ARM64 else _OF_X86),
     Trial("uretprobe_multi", STEPPED, STEPPED_CODE + RETURN, 50),
     Trial("uprobe", PLAIN, PROBED_CODE),
     Trial("uretprobe", PLAIN, PROBED_CODE),
     Trial("uprobe", STEPPED, STEPPED_CODE + RETURN, 50),
 )
-
-
-def measure_basic() -> list[Price]:
-    """The costs of an emulated, a return and a stepped probe; a kind that is refused is absent."""
-    trials = BASIC if HOST.uprobe_multi else tuple(_as_events(BASIC))
-    return measure(trials, ROUNDS_BASIC)
 
 
 def measure(trials: Sequence[Trial], rounds: int) -> list[Price]:
@@ -106,12 +91,6 @@ def measure(trials: Sequence[Trial], rounds: int) -> list[Price]:
             for trial, loop in loops:
                 found[trial].append(_call_ns(loop, trial.calls) - bare_ns)
     return [price_of(t.kind, t.instruction, differences) for t, differences in found.items()]
-
-
-def price_of(kind: str, instruction: str, costs_ns: Sequence[float]) -> Price:
-    """Median and interval of one round's costs each."""
-    ordered = sorted(costs_ns)
-    return Price(kind, instruction, median(ordered), *median_bounds(ordered), len(ordered))
 
 
 def _page(trials: Sequence[Trial]) -> bytes:
@@ -159,8 +138,3 @@ def _attach(stack: ExitStack, trial: Trial, path: str, offset_bytes: int, counte
         kept(stack, bpf.attach_uprobe_multi(program, path, [offset_bytes], [0], pid, is_return))
     else:
         attach_uprobe(stack, path, offset_bytes, program, is_return=is_return)
-
-
-def _as_events(trials: Sequence[Trial]) -> Iterator[Trial]:
-    for trial in trials:
-        yield trial._replace(kind=trial.kind.removesuffix("_multi"))

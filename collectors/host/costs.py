@@ -1,72 +1,136 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The cost of a probe hit on this host, and the file that keeps it between runs.
+"""The cost of a probe hit, as the recorder measures it, and the files that keep it between runs.
 
-Measured once a week, or by `tlstax doctor --calibrate`, and kept in a file for this kernel and CPU,
-calibration.json in tlstax.cache_directory(). If the file is damaged or of another host, the cost
-is measured again.
+`tlstax-recorder --prices` measures on code of its own, on 1, 2, 4 ... and all CPUs at once. What it
+found is kept for a week (for an hour if a CPU was too busy) for this kernel and CPU, in prices.json
+in tlstax.cache_directory(); what recorders of other hosts found, in files beside it. If a file is
+damaged or of another host, the cost is measured again.
 """
 
+import hashlib
 import json
+import math
 import os
 import platform
+import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tlstax import cache_directory
+from tlstax import TlstaxError, cache_directory
+from tlstax.collectors.host.executable import recorder_path
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.kept_file import keep_file
-from tlstax.collectors.host.prices import HostCosts, Price, host_costs_of
+from tlstax.collectors.host.prices import PLAIN, STEPPED, HostCosts, Price, host_costs_of, price_of
 from tlstax.collectors.host.recording_facts import cpu_field
 
-FILE: Final = "calibration.json"
+FILE: Final = "prices.json"
+ELSEWHERE: Final = "prices"
+HOSTS_MOST: Final = 1024
 FRESH_S: Final = 7 * 86_400
+FRESH_PART_S: Final = 3_600
+"""For costs that are not known on all CPUs at once, because one was too busy."""
+_PATIENCE_S: Final = 10.0
+_TRIES: Final = 2
+_KINDS: Final = ("uprobe", "uretprobe", "uprobe_multi", "uretprobe_multi")
+_CODE: Final = {"emulated": PLAIN, "stepped": STEPPED}
+_ROWS_MOST, _COST_NS_MOST, _CPUS_MOST = 100, 1e8, 1 << 16
 
 
 def this_host_costs() -> HostCosts:
-    """The stored costs of this host; if there are none, measure them (about 0.3 s).
+    """The stored costs of this host; if there are none, measure them (about a second).
 
     If attaching is not permitted, the defaults. Forks: call it while this process has one thread.
     """
-    kept = load()
+    kept = load(path(), host())
     if kept is not None:
         return kept
-    # Imported here: a process that stays attached does not need it.
-    from tlstax.collectors.host.calibration import measure_basic
-
-    host_costs = host_costs_of(measure_basic(), HOST.emulated_forms.ask())
+    host_costs = host_costs_of(measured_prices(), HOST.emulated_forms.ask())
     if host_costs.measured:
-        save(host_costs)
+        save(path(), host(), host_costs, own_cpus_count())
     return host_costs
 
 
-def load() -> HostCosts | None:
-    """The stored costs for this kernel and CPU; None if absent or too old."""
+def measured_prices() -> list[Price]:
+    """What this host's recorder measures now; empty if it cannot. A busy host is asked twice."""
+    for _ in range(_TRIES):
+        try:
+            done = subprocess.run(
+                [recorder_path(), "--prices"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=True,
+                timeout=_PATIENCE_S,
+            )
+            return prices_in(done.stdout.decode("ascii"))
+        except (TlstaxError, OSError, subprocess.SubprocessError, ValueError):
+            continue
+    return []
+
+
+def prices_in(text: str) -> list[Price]:
+    """The prices in the lines that a recorder writes (prices.h). Raises ValueError."""
+    rows = []
+    for line in text.splitlines():
+        kind, code, cpus, *costs = line.split()
+        costs_ns = [float(cost) for cost in costs]
+        if kind not in _KINDS or code not in _CODE or not 1 <= int(cpus) <= _CPUS_MOST:
+            raise ValueError(f"a price of {kind} {code} {cpus}")
+        if not costs_ns or not all(
+            math.isfinite(cost) and abs(cost) <= _COST_NS_MOST for cost in costs_ns
+        ):
+            raise ValueError("a price that is none")
+        rows.append(price_of(kind, _CODE[code], costs_ns, int(cpus)))
+    if len(rows) > _ROWS_MOST:
+        raise ValueError(f"{len(rows)} prices")
+    return rows
+
+
+def load(place: Path, whose: str) -> HostCosts | None:
+    """The costs in a file, if they are of that host; None if absent or too old."""
     try:
-        content = json.loads(path().read_text(encoding="utf-8"))
-        if content["host"] != host() or not 0 <= time.time() - content["time_s"] < FRESH_S:
+        content = json.loads(place.read_text(encoding="utf-8"))
+        age_s = time.time() - content["time_s"]
+        if content["host"] != whose or not 0 <= age_s < min(content["fresh_s"], FRESH_S):
             return None
         return host_costs_of((Price(*row) for row in content["rows"]), content["emulated"])
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
 
-def save(host_costs: HostCosts) -> None:
-    """Store the costs for the next run; if that fails, the next run measures again."""
+def save(place: Path, whose: str, host_costs: HostCosts, cpus_count: int) -> None:
+    """Store the costs of a host with so many CPUs; if that fails, the next run measures again."""
+    is_whole = host_costs.on(cpus_count).cpus_count >= cpus_count
     content = {
-        "host": host(),
+        "host": whose,
         "time_s": int(time.time()),
+        "fresh_s": FRESH_S if is_whole else FRESH_PART_S,
         "rows": host_costs.rows,
         "emulated": sorted(host_costs.emulated),
     }
     with suppress(OSError):
-        keep_file(path(), json.dumps(content, indent=1).encode(), folder_mode=0o755)
+        keep_file(place, json.dumps(content, indent=1).encode(), folder_mode=0o755)
+
+
+def own_cpus_count() -> int:
+    """On how many CPUs the recorder of this process measures."""
+    return len(os.sched_getaffinity(0))
 
 
 def path() -> Path:
-    """The path of the file."""
+    """The file of this host."""
     return cache_directory() / FILE
+
+
+def path_of(whose: str) -> Path:
+    """The file of another host. The oldest of too many go."""
+    folder = cache_directory() / ELSEWHERE
+    with suppress(OSError):
+        by_age = sorted(folder.iterdir(), key=lambda each: each.stat().st_mtime)
+        for old in by_age[:-HOSTS_MOST]:
+            old.unlink()
+    return folder / f"{hashlib.sha256(whose.encode(errors='replace')).hexdigest()[:40]}.json"
 
 
 def host() -> str:

@@ -11,7 +11,10 @@ entry probe on the instruction or, if there is none, to the first return probe.
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Final, NamedTuple
+
+from tlstax.collectors.capture.order_statistics import median_bounds
 
 PLAIN: Final = "nop"
 STEPPED: Final = "mov %rdi,%rax"
@@ -26,6 +29,14 @@ class Price(NamedTuple):
     low_ns: float  # of the 95 % interval of the median
     high_ns: float
     rounds_count: int
+    cpus_count: int = 1  # on so many CPUs at once
+
+
+def price_of(kind: str, instruction: str, costs_ns: Sequence[float], cpus_count: int = 1) -> Price:
+    """Median and interval of one round's costs each."""
+    ordered = sorted(costs_ns)
+    bounds = median_bounds(ordered)
+    return Price(kind, instruction, median(ordered), *bounds, len(ordered), cpus_count)
 
 
 @dataclass(frozen=True)
@@ -102,17 +113,30 @@ class HostCosts:
     measured: bool = False  # whether the prices were measured on this host
     emulated: frozenset[str] = frozenset()  # forms that this kernel emulates and others do not
     rows: tuple[Price, ...] = ()
+    cpus_count: int = 1  # the prices are those of hits on so many CPUs at once
+
+    def on(self, cpus_count: int) -> "HostCosts":
+        """With the prices for a process that runs on so many CPUs."""
+        return host_costs_of(self.rows, self.emulated, cpus_count) if self.rows else self
 
 
-def host_costs_of(rows: Iterable[Price], emulated: Iterable[str]) -> HostCosts:
-    """The prices used for placements, from the rows of each kind of probe."""
-    rows = tuple(rows)
-    known = {(row.kind, row.instruction): row.cost_ns for row in rows}
+def host_costs_of(rows: Iterable[Price], emulated: Iterable[str], cpus_count: int = 1) -> HostCosts:
+    """The prices that plans use, from the rows of each kind of probe.
+
+    Those of the least measured number of CPUs that is no less than `cpus_count`, or of the most.
+    """
+    rows, emulated = tuple(rows), frozenset(emulated)
+    known = {(row.kind, row.instruction, row.cpus_count): row.cost_ns for row in rows}
+    counts = sorted({row.cpus_count for row in rows})
+    counts = [each for each in counts if each >= cpus_count] + [
+        each for each in reversed(counts) if each < cpus_count
+    ]
     for suffix in ("_multi", ""):
-        entry = known.get((f"uprobe{suffix}", PLAIN))
-        both = known.get((f"uretprobe{suffix}", PLAIN))
-        stepped = known.get((f"uprobe{suffix}", STEPPED))
-        if entry is not None and both is not None and stepped is not None:
-            prices = Prices(max(1.0, entry), max(1.0, stepped), max(0.0, both - entry))
-            return HostCosts(prices, True, frozenset(emulated), rows)
-    return HostCosts(emulated=frozenset(emulated), rows=rows)
+        for count in counts:
+            entry = known.get((f"uprobe{suffix}", PLAIN, count))
+            both = known.get((f"uretprobe{suffix}", PLAIN, count))
+            stepped = known.get((f"uprobe{suffix}", STEPPED, count))
+            if entry is not None and both is not None and stepped is not None:
+                prices = Prices(max(1.0, entry), max(1.0, stepped), max(0.0, both - entry))
+                return HostCosts(prices, True, emulated, rows, count)
+    return HostCosts(emulated=emulated, rows=rows)

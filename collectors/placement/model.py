@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What a plan consists of: libraries found, probes to attach, and what is missing."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tlstax.collectors.host.prices import HostCosts
+from tlstax.collectors.host.prices import HostCosts, Prices, Probe, hit_costs_ns
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.probes.model import Level, Primitive
 
@@ -115,6 +116,11 @@ class Plan:
     host_costs: HostCosts = field(default_factory=HostCosts)
     gaps: tuple[Missing, ...] = ()  # missing names, except those of boundaries
 
+    def priced(self, host_costs: HostCosts) -> "Plan":
+        """The same probes with what a hit of each costs on a host."""
+        sites = priced_sites(self.sites, host_costs.prices)
+        return replace(self, sites=sites, host_costs=host_costs)
+
     @property
     def is_flow(self) -> bool:
         """Whether the kernel's socket events alone tell commands."""
@@ -133,6 +139,18 @@ class Plan:
     def library(self, kind: str) -> Library | None:
         """The first recognised library of a kind."""
         return next((entry for entry in self.libraries if entry.kind == kind), None)
+
+
+def priced_sites(sites: Sequence[Site], prices: Prices) -> tuple[Site, ...]:
+    """The sites with the cost of a hit of each; traps are shared."""
+    probes = [
+        Probe((site.object, site.file_offset), site.kind == "uretprobe", not site.stepped)
+        for site in sites
+    ]
+    costs_ns = hit_costs_ns(prices, probes)
+    return tuple(
+        replace(site, cost_ns=cost_ns) for site, cost_ns in zip(sites, costs_ns, strict=True)
+    )
 
 
 @dataclass(frozen=True)

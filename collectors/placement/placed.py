@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 from tlstax.collectors.binary.dataflow import EVERY_PATH
 from tlstax.collectors.binary.elf import Elf, Symbol
-from tlstax.collectors.host.prices import Prices, Probe, crossing_ns, hit_costs_ns
+from tlstax.collectors.host.prices import Prices, Probe, crossing_ns
 from tlstax.collectors.placement.call_sites import RefusedError
-from tlstax.collectors.placement.model import Missing, Refused, Site
+from tlstax.collectors.placement.model import Missing, Refused, Site, priced_sites
 from tlstax.collectors.placement.probe_points import Entry, Finder, ProbePoint
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.probes.model import Boundary
@@ -51,14 +51,7 @@ def sites_of(placed: Iterable[Placed], prices: Prices) -> tuple[Site, ...]:
         for chosen in entry.chosen
         if (offset := chosen.elf.to_offset(chosen.point.address)) is not None
     )
-    probes = [
-        Probe((site.object, site.file_offset), site.kind == "uretprobe", not site.stepped)
-        for site in sites
-    ]
-    costs_ns = hit_costs_ns(prices, probes)
-    return tuple(
-        replace(site, cost_ns=cost_ns) for site, cost_ns in zip(sites, costs_ns, strict=True)
-    )
+    return priced_sites(sites, prices)
 
 
 def chosen_cost_ns(chosen: Iterable[PlacedProbes], prices: Prices) -> float:

@@ -28,7 +28,8 @@ def plan_in_child(
     """Read the process and plan its probes, in a forked child that has ended on return.
 
     `extra` is a directory of further definitions; `proc` as in `process.mappings`: for another host
-    than this one the default costs are used. Raises what open_target, load_definitions and
+    than this one the default costs are used. Hits are priced for the CPUs that the process may use;
+    where the probes are does not depend on that. Raises what open_target, load_definitions and
     plan raise (TlstaxError); call it before starting threads.
     """
     return run_in_child(
@@ -43,6 +44,7 @@ def _plan(
     from tlstax.collectors.host.prices import HostCosts
     from tlstax.collectors.placement.plan_cache import keep_plan, kept_plan, key_of
     from tlstax.collectors.process.target import open_target
+    from tlstax.collectors.process.usable_cpus import usable_cpus_count
     from tlstax.probes.definitions import load_definitions
 
     target = open_target(pid, proc)
@@ -57,7 +59,7 @@ def _plan(
 
             made = plan(target, definitions, level, role, costs, limits)
             keep_plan(key, target, made)
-        return target, made
+        return target, made.priced(costs.on(usable_cpus_count(pid, proc)))
     except (TlstaxError, OSError):
         open_target(pid, proc)  # if it has ended meanwhile, that is the reason
         raise

@@ -117,8 +117,7 @@ static u64 file_offset_of(u64 address)
 	return 0;
 }
 
-/* A program that counts its runs in element 0 of an array. */
-static int load_counter(int map)
+int load_counter(int map, u32 attach_type)
 {
 	const struct bpf_insn code[] = {
 		{.code = BPF_ST | BPF_MEM | BPF_W, .dst_reg = BPF_REG_10, .off = -4},
@@ -140,7 +139,7 @@ static int load_counter(int map)
 		{.code = BPF_JMP | BPF_EXIT},
 	};
 	LIBBPF_OPTS(bpf_prog_load_opts, options,
-		    .expected_attach_type = (enum bpf_attach_type)ATTACH_UPROBE_MULTI);
+		    .expected_attach_type = (enum bpf_attach_type)attach_type);
 
 	return bpf_prog_load(BPF_PROG_TYPE_KPROBE, "tlstax_trial", "GPL", code, COUNT(code),
 			     &options);
@@ -150,11 +149,11 @@ static int load_counter(int map)
  * Kernels 6.6 to 6.9 filter such links by thread: a second thread is then never seen, which only
  * counting shows.
  */
-static bool try_multi(void)
+bool features_try_multi(void)
 {
 	u64 offset = file_offset_of((u64)(unsigned long)probed_function), cookie = 0, hits = 0;
 	int map = bpf_map_create(BPF_MAP_TYPE_ARRAY, "tlstax_trial", 4, 8, 1, NULL);
-	int program = map < 0 ? -1 : load_counter(map);
+	int program = map < 0 ? -1 : load_counter(map, ATTACH_UPROBE_MULTI);
 	int link = -1;
 	pthread_t thread;
 
@@ -210,6 +209,6 @@ int features_find(struct features *features)
 	features->has_sockets =
 		argument_count(btf, "sock_recv_length") && argument_count(btf, "sock_send_length");
 	btf__free(btf);
-	features->has_multi = try_multi();
+	features->has_multi = features_try_multi();
 	return 0;
 }

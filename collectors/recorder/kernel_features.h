@@ -14,6 +14,13 @@ struct features {
 /* Fails where the kernel has no types (BTF). */
 int features_find(struct features *features);
 
+/* Whether uprobe_multi links see every thread of a process. */
+bool features_try_multi(void);
+
+/* A program for uprobes that counts its runs in element 0 of an array; `attach_type` is
+ * ATTACH_UPROBE_MULTI, or 0 for perf events. Its descriptor, or an error below 0. */
+int load_counter(int map, u32 attach_type);
+
 /* A uprobe_multi link; its descriptor, or an error below 0. */
 int open_multi_link(int program, const char *path, const u64 *offsets, const u64 *cookies,
 		    u32 count, int pid, bool is_return);

@@ -24,6 +24,7 @@
 #include "options.h"
 #include "metering.h"
 #include "output.h"
+#include "prices.h"
 #include "privileges.h"
 #include "quota.h"
 #include "rates.h"
@@ -299,6 +300,11 @@ int main(int count, char **arguments)
 	int done = options_parse(&options, count, arguments);
 	if (done > 0)
 		return EXIT_CODE_OK;
+	if (!done && options.is_pricing) {
+		if (prices_print())
+			tell("%s", failure.text);
+		return failure.code;
+	}
 	if (!done)
 		text = options.is_serving ? serve(&options, &plan, &length)
 					  : start_read_plan(options.plan, &plan, &length);

@@ -45,6 +45,7 @@ static const char help[] =
 	"                   time of CLOCK_MONOTONIC, its end ends the recording\n"
 	"  --serve          take requests from standard input instead: for `tlstax attach --ssh`\n"
 	"  --remove-self    with --serve: delete this executable first\n"
+	"  --prices         print what a probe hit costs on this host, and record nothing\n"
 	"  --version, --help\n"
 	"\n"
 	"Exit status: 0; 1 the recorder failed; 2 wrong arguments or plan; 3 the host lacks\n"
@@ -69,6 +70,7 @@ static const struct option names[] = {
 	{"control", no_argument, NULL, 'y'},
 	{"serve", no_argument, NULL, 'r'},
 	{"remove-self", no_argument, NULL, 'd'},
+	{"prices", no_argument, NULL, 'j'}, /* alone */
 	{"version", no_argument, NULL, 'v'},
 	{"help", no_argument, NULL, 'h'},
 	{"traced", no_argument, NULL, 'c'},
@@ -206,6 +208,9 @@ static bool take(struct options *options, int letter, const char *value)
 	case 'y':
 		options->is_controlled = true;
 		return true;
+	case 'j':
+		options->is_pricing = true;
+		return true;
 	case 'r':
 		options->is_serving = true;
 		return true;
@@ -250,6 +255,10 @@ int options_parse(struct options *options, int count, char **arguments)
 	}
 	if (optind < count)
 		return fail(EXIT_CODE_USAGE, "unknown argument: %s. See --help", arguments[optind]);
+	if (options->is_pricing && count > 2)
+		return fail(EXIT_CODE_USAGE, "--prices goes with no other option. See --help");
+	if (options->is_pricing)
+		return 0;
 	if (options->is_controlled && (options->budget > 0 || options->is_serving))
 		return fail(EXIT_CODE_USAGE,
 			    "--control goes neither with --budget, which chooses when windows "

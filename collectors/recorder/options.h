@@ -24,6 +24,7 @@ struct options {
 	size_t queue_bytes;
 	bool any_kernel, may_be_traced;
 	bool is_serving, removes_itself;
+	bool is_pricing;    /* measure what a probe costs, and nothing else */
 	bool is_controlled; /* standard input says when windows end */
 };
 

@@ -8,7 +8,7 @@
 #include "failure.h"
 #include "plan_reader.h"
 
-enum { FORMAT_VERSION = 3, LINE_MOST = 1 << 20, PRICE_NS_MOST = 100000000 };
+enum { FORMAT_VERSION = 4, LINE_MOST = 1 << 20, PRICE_NS_MOST = 100000000 };
 
 const char *const level_names[LEVELS] = {"sample", "handshake", "flow", "command", "record"};
 static const char *const roles[] = {"server", "client", "tunnel", "proxy"};

@@ -14,6 +14,7 @@
 #include "answers.h"
 #include "facts.h"
 #include "failure.h"
+#include "prices.h"
 #include "sections.h"
 #include "stream.h"
 #include "target.h"
@@ -164,13 +165,37 @@ static const char *take_record(char *rest, struct options *options, struct plan 
 	return text && !plan_parse(plan, text, *length) ? text : NULL;
 }
 
+/* A text that is not one of the host's: its name has no slash. */
+static int put_named(const char *name, const char *text)
+{
+	struct stream_fact head = {.name_bytes = (u32)strlen(name)};
+
+	answer_begin(STREAM_FACT);
+	answer_add(&head, sizeof(head));
+	answer_add(name, head.name_bytes);
+	answer_add(text, strlen(text));
+	return answer_send();
+}
+
+/* What a probe costs here, or why that cannot be measured: nothing is refused for that. */
+static int put_prices(void)
+{
+	static char text[PRICES_BYTES];
+	const char *why;
+
+	prices_measure(STDIN_FILENO, text, &why);
+	return *text ? put_named("prices", text) : put_named("no-prices", why);
+}
+
 static int answer(char *line)
 {
 	char *rest = line;
 	const char *what = strsep(&rest, " ");
 	int failed;
 
-	if (!rest)
+	if (!strcmp(what, "prices") && !rest)
+		failed = put_prices();
+	else if (!rest)
 		failed = refuse();
 	else if (!strcmp(what, "find"))
 		failed = facts_put_named(rest);
@@ -201,14 +226,7 @@ static void put_failure(void)
 
 static int greet(void)
 {
-	static const char name[] = "recorder", version[] = TLSTAX_VERSION;
-	struct stream_fact head = {.name_bytes = sizeof(name) - 1};
-
-	answer_begin(STREAM_FACT);
-	answer_add(&head, sizeof(head));
-	answer_add(name, sizeof(name) - 1);
-	answer_add(version, sizeof(version) - 1);
-	return answer_send();
+	return put_named("recorder", TLSTAX_VERSION);
 }
 
 const char *serve(struct options *options, struct plan *plan, size_t *length)

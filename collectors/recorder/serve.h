@@ -5,6 +5,7 @@
  *   find NAME                 the processes of that name: FACT frames
  *   facts PID SYMBOL...       what planning needs: FACT, LINK and MAPPING frames
  *   file PID START            parts of the file mapped at address START (hex): FILE, PART frames
+ *   prices                    what a probe hit costs: a FACT frame (prices.h), after preflight
  *   record BYTES OPTION...    so many bytes of a plan follow; then the recording is written
  *
  * Each answer but the last ends with ANSWERED, and the first frame says which recorder this is.

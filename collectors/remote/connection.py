@@ -19,8 +19,8 @@ from typing import IO, Final
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture.printable import visible
+from tlstax.collectors.host.executable import MACHINES, recorder_path
 from tlstax.collectors.recording.stream.definition import definition
-from tlstax.collectors.recording.stream.executable import MACHINES, recorder_path
 from tlstax.collectors.recording.stream.frames import Frame, Reading, read_frames, record
 from tlstax.collectors.remote.destination import Destination
 from tlstax.collectors.remote.script import OTHER_MACHINE, script

@@ -37,6 +37,10 @@ _LINK_NAME: Final = re.compile(r"proc/[0-9]{1,10}/(exe|root)", re.ASCII)
 _FACTS_BYTES_MOST: Final = 64 << 20
 
 
+class PricesError(Exception):
+    """What a probe costs could not be measured on the other host; says why."""
+
+
 class Image:
     """A directory with the facts of another host; see above."""
 
@@ -71,6 +75,28 @@ class Image:
             for part, _ in parts:
                 (map_files / f"{part.start:x}-{part.end:x}").symlink_to(named)
 
+    def prices_text(self) -> str:
+        """What a probe hit costs there, measured now on code of the recorder (prices.h).
+
+        Takes a second. Raises PricesError if it could not be measured, TlstaxError if the line was
+        cut.
+        """
+        texts: dict[str, str] = {}
+        for frame in self._connection.ask("prices"):
+            try:
+                name, text = _fact(frame)
+                texts[name] = text.decode("ascii")
+            except ValueError as error:
+                raise self._strange(str(error)) from None
+        if "prices" not in texts:
+            raise PricesError(visible(texts.get("no-prices", "it did not say why")))
+        return texts["prices"]
+
+    @property
+    def host_name(self) -> str:
+        """The host, as the user named it."""
+        return self._connection.destination.name
+
     def _named(self, path: bytes) -> Path:
         """Where a file has its own name, in a directory of its own: texts show it."""
         name = os.fsdecode(path).removesuffix(DELETED).rpartition("/")[2]
@@ -99,11 +125,7 @@ class Image:
         return mappings
 
     def _write_fact(self, frame: Frame) -> None:
-        layout = _NUMBERS.layout("fact")
-        name_bytes = layout.from_buffer_copy(frame.content).name_bytes
-        start = _NUMBERS.structures["stream_fact"].size_bytes
-        name = os.fsdecode(frame.content[start : start + name_bytes])
-        text = frame.content[start + name_bytes :]
+        name, text = _fact(frame)
         known = _FACT_NAME if frame.type == FACT else _LINK_NAME
         if not known.fullmatch(name):
             raise ValueError(f"a text called {name}")
@@ -169,6 +191,16 @@ class Image:
             "Check what is installed there as tlstax-recorder",
             ExitCode.HOST,
         )
+
+
+def _fact(frame: Frame) -> tuple[str, bytes]:
+    """Name and text of a FACT or LINK frame. Raises ValueError."""
+    if frame.type not in (FACT, _LINK):
+        raise ValueError(f"frame {frame.type}")
+    name_bytes = _NUMBERS.layout("fact").from_buffer_copy(frame.content).name_bytes
+    start = _NUMBERS.structures["stream_fact"].size_bytes
+    name = os.fsdecode(frame.content[start : start + name_bytes])
+    return name, frame.content[start + name_bytes :]
 
 
 def _build_id(mapping: Any) -> str:

@@ -11,15 +11,17 @@ from tlstax.collectors.placement.model import Plan
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.preflight.examination import examine_elsewhere
 from tlstax.collectors.preflight.hazards import load_hazards
-from tlstax.collectors.preflight.judge import Finding
+from tlstax.collectors.preflight.judge import Finding, Status
 from tlstax.collectors.preflight.kernel_build import this_kernel
 from tlstax.collectors.preflight.safety import Safety, at_level, restrictions, safety_of
 from tlstax.collectors.process.control_groups import Group
 from tlstax.collectors.process.find_process import find_in_group
 from tlstax.collectors.process.target import Target
+from tlstax.collectors.process.usable_cpus import usable_cpus_count
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.remote.connection import Tell
 from tlstax.collectors.remote.image import Image
+from tlstax.collectors.remote.remote_prices import costs_there
 from tlstax.probes.model import Level
 
 _ANYWHERE: Final = Group()
@@ -79,7 +81,11 @@ def findings_on(image: Image, pid: int, accepted: Collection[str]) -> tuple[Find
 
 
 def plan_there(image: Image, request: PlanRequest, tell: Tell, *, refuse: bool) -> RemotePlan:
-    """Examine and plan; `refuse`: raise TlstaxError where preflight refuses a recording."""
+    """Examine and plan; `refuse`: raise TlstaxError where preflight refuses a recording.
+
+    Hits are priced by that host: last, and only where preflight lets it be probed. Where the probes
+    are does not depend on it, so hosts with the same build share a kept plan.
+    """
     pid = find(image, request)
     image.add_process(pid, SYMBOLS, tell)
     findings = findings_on(image, pid, request.accepted)
@@ -92,6 +98,12 @@ def plan_there(image: Image, request: PlanRequest, tell: Tell, *, refuse: bool) 
     stretches = None
     if request.has_stretches and plan.is_flow:
         stretches = plan_in_child(pid, Level.RECORD, *rest)[1]
+    if plan.sites or (stretches and stretches.sites):
+        refused = next((f.why for f in findings if f.status == Status.REFUSED), "")
+        costs = costs_there(image, refused and f"preflight: {refused}", tell)
+        costs = costs.on(usable_cpus_count(pid, image.proc))
+        plan = plan.priced(costs)
+        stretches = stretches and stretches.priced(costs)
     return RemotePlan(target, plan, safety, findings, stretches)
 
 

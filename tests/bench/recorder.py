@@ -13,8 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from tlstax.collectors.host.executable import recorder_path
 from tlstax.collectors.recording.stream.definition import definition
-from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.collectors.recording.stream.frames import Reading, read_frames, record
 from tlstax.tests.kernel.recorder_runs import plan_text
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.host.executable import recorder_path
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.recording.stream.definition import definition
-from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.collectors.recording.stream.frames import Reading, read_frames, record
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 

@@ -3,6 +3,7 @@
 
 import json
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,8 @@ import pytest
 from tlstax import ExitCode
 from tlstax.__main__ import main
 from tlstax.collectors.binary.instructions import TRIAL_FORMS
-from tlstax.collectors.host.costs import load
+from tlstax.collectors.host.costs import host, load, path, prices_in
+from tlstax.collectors.host.executable import recorder_path
 from tlstax.collectors.host.features import emulated_forms
 from tlstax.collectors.host.prices import HostCosts, host_costs_of
 
@@ -41,7 +43,7 @@ def calibrated(
     def measure() -> Calibrated:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         assert main(["doctor", "--calibrate", "--json"]) == ExitCode.OK
-        return Calibrated(json.loads(capsys.readouterr().out), load())
+        return Calibrated(json.loads(capsys.readouterr().out), load(path(), host()))
 
     return measured("calibrated", measure)
 
@@ -68,3 +70,17 @@ def test_what_is_emulated_is_seen_and_not_guessed() -> None:
     assert found == emulated_forms(), "no timing is involved"
     version = tuple(int(part) for part in os.uname().release.split(".")[:2])
     assert ("nop of 5" in found) == (version >= (6, 18)), "since then it is emulated"
+
+
+@pytest.mark.alone
+def test_the_recorder_measures_on_one_and_on_all_cpus() -> None:
+    """With every CPU of its affinity, but for those it may not use."""
+    usable = os.sched_getaffinity(0)
+    bound = ["taskset", "--cpu-list", str(min(usable))]
+    for before, counts in ((bound, {1}), ([], {1, len(usable)})):
+        command = [*before, str(recorder_path()), "--prices"]
+        rows = prices_in(subprocess.check_output(command, text=True, stdin=subprocess.DEVNULL))
+        assert {row.cpus_count for row in rows} >= counts
+        assert max(row.cpus_count for row in rows) == max(counts)
+        assert {row.rounds_count for row in rows} == {9}
+        assert all(host_costs_of(rows, ()).on(count).cpus_count == count for count in counts)

@@ -10,6 +10,7 @@ from typing import Any
 
 from tlstax import ExitCode
 from tlstax.collectors.host.clock import monotonic_ns
+from tlstax.collectors.host.executable import recorder_path
 from tlstax.collectors.recording.function_windows import FunctionRows
 from tlstax.collectors.recording.programs.ledger_layout import (
     HandshakeRecord,
@@ -17,7 +18,6 @@ from tlstax.collectors.recording.programs.ledger_layout import (
     OffcpuValue,
     SampleKey,
 )
-from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.tables_file import process_tables, write_tables
 from tlstax.collectors.unwinding.process_tables import lay_out, maps_of

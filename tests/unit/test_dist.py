@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tlstax.collectors.recording.stream.executable import machine_of
+from tlstax.collectors.host.executable import machine_of
 
 PLACES = ("a", "another-place/with a space")  # paths of different lengths
 SIZE_MOST = 2 << 20

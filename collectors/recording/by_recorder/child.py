@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from tlstax.collectors.host.executable import NAME, recorder_path
 from tlstax.collectors.recording.by_recorder.live_stream import LiveStream
-from tlstax.collectors.recording.stream.executable import NAME, recorder_path
 
 _QUEUE: Final = "64M"  # while the capture cannot be written; it takes memory only then
 _SAID_MOST: Final = 1 << 16

@@ -29,7 +29,7 @@ from tlstax.collectors.recording.stream.function_points import (
 )
 from tlstax.probes.model import Level
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 _PLAIN: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in "%")
 _WHOLE: Final = 1 << 62  # bytes: a file whose mappings are not known is one segment
 _ABOUT: Final = ("libraries", "missing", "role_marks", "notes", "host_costs", "gaps")

@@ -12,9 +12,13 @@ from tlstax import ExitCode
 from tlstax.__main__ import main
 from tlstax.collectors.capture.printable import visible
 from tlstax.collectors.commands.plan_text import as_lines, totals_of
+from tlstax.collectors.host import costs
 from tlstax.collectors.host.features import HOST
+from tlstax.collectors.host.prices import PLAIN, STEPPED, Price, host_costs_of
 from tlstax.collectors.placement.placement import plan
+from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.preflight.safety import Safety
+from tlstax.collectors.process import usable_cpus
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording import safe_request
 from tlstax.collectors.recording.stream import plan_file
@@ -52,6 +56,31 @@ def test_json_says_the_same(tls_process: Target, capsys: pytest.CaptureFixture[s
     assert all(site["cost_ns"] > 0 for site in document["sites"])
     assert {"boundary", "function", "what", "why"} == document["refused"][0].keys()
     assert document["totals"][0]["hits"] >= 1
+
+
+@pytest.mark.parametrize(("cpus", "price_ns"), [(1, 500.0), (4, 650.0), (9, 650.0)])
+def test_costs_are_those_at_the_cpus_of_the_process(
+    tls_process: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], cpus: int, price_ns: float,
+) -> None:  # fmt: skip
+    """On the command line, and in the plans of recordings, in whose files a budget finds them."""
+    rows = [
+        Price(kind, code, cost_ns, cost_ns, cost_ns, 9, count)
+        for count, cost_ns in ((1, 500.0), (4, 650.0))
+        for kind, code in (("uprobe", PLAIN), ("uretprobe", PLAIN), ("uprobe", STEPPED))
+    ]
+    monkeypatch.setattr(costs, "this_host_costs", lambda: host_costs_of(rows, ()))
+    monkeypatch.setattr(usable_cpus, "usable_cpus_count", lambda *_: cpus)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert main(["probes", "plan", str(tls_process.pid)]) == ExitCode.OK
+    text = capsys.readouterr().out
+    measured = "1 CPU" if cpus == 1 else "4 CPUs"
+    assert f"costs were measured on its host, on {measured} at once" in text
+    assert f"{price_ns / 1000:6.2f} us uprobe" in text
+    _, planned = plan_in_child(tls_process.pid)
+    assert {site.cost_ns for site in planned.sites} == {price_ns}
+    _, kept = plan_in_child(tls_process.pid)
+    assert kept == planned, "a plan that was kept is priced, too"
 
 
 def test_two_boundaries_on_one_instruction_share_its_trap(tls_process: Target) -> None:

@@ -2,6 +2,7 @@
 """Prices of probes: intervals, what placements take from them, and where they are kept."""
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -9,22 +10,27 @@ import pytest
 
 from tlstax.collectors.capture.order_statistics import LEAST_UNITS, median_ranks
 from tlstax.collectors.host import costs
-from tlstax.collectors.host.calibration import ROUNDS_BASIC, price_of
-from tlstax.collectors.host.costs import FRESH_S, load, save
-from tlstax.collectors.host.prices import HostCosts, Price, Prices, host_costs_of
+from tlstax.collectors.host.costs import FRESH_PART_S, FRESH_S, load, path_of, prices_in, save
+from tlstax.collectors.host.prices import HostCosts, Price, Prices, host_costs_of, price_of
 
 MULTI = (
     Price("uprobe_multi", "nop", 400.0, 390.0, 410.0, 25),
     Price("uretprobe_multi", "nop", 650.0, 640.0, 660.0, 25),
     Price("uprobe_multi", "mov %rdi,%rax", 14_000.0, 13_000.0, 15_000.0, 25),
 )
+ROUNDS = Path(__file__).resolve().parents[3] / "collectors/recorder/price_rounds.c"
 EVENT = tuple(row._replace(kind=row.kind.removesuffix("_multi")) for row in MULTI)
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "tlstax" / "calibration.json"
+    return tmp_path / "tlstax" / "prices.json"
+
+
+def on(cpus_count: int, factor: float, rows: tuple[Price, ...] = MULTI) -> tuple[Price, ...]:
+    """The prices on so many CPUs at once."""
+    return tuple(row._replace(cost_ns=row.cost_ns * factor, cpus_count=cpus_count) for row in rows)
 
 
 @pytest.mark.parametrize(("count", "rank"), [(8, 1), (9, 2), (15, 4), (25, 8)])
@@ -36,12 +42,14 @@ def test_a_price_is_the_median_of_its_rounds() -> None:
     price = price_of("uprobe", "nop", [5.0, 1.0, 9.0, 3.0, 7.0, 2.0, 8.0, 4.0, 6.0])
     assert price[:3] == ("uprobe", "nop", 5.0)
     assert 2.0 < price.low_ns < 3.0 < 7.0 < price.high_ns < 8.0
-    assert price_of("uprobe", "nop", [1.0, 3.0, 2.0])[3:] == (1.0, 3.0, 3), "their range"
+    assert price_of("uprobe", "nop", [1.0, 3.0, 2.0])[3:] == (1.0, 3.0, 3, 1), "their range"
 
 
 def test_what_attaching_measures_has_an_interval() -> None:
     """A capture keeps these bounds as those of a 95 % interval, which seven rounds do not have."""
-    assert ROUNDS_BASIC >= LEAST_UNITS
+    found = re.search(r"ROUNDS = (\d+),", ROUNDS.read_text())
+    assert found
+    assert int(found[1]) >= LEAST_UNITS
 
 
 def test_one_multi_link_is_preferred_to_perf_events() -> None:
@@ -55,17 +63,89 @@ def test_without_a_measurement_the_defaults_hold_and_say_so() -> None:
     assert not host_costs_of([], []).measured
 
 
+@pytest.mark.parametrize(
+    ("cpus_count", "measured_on", "factor"),
+    [(1, 1, 1.0), (2, 2, 2.0), (3, 6, 3.0), (6, 6, 3.0), (64, 6, 3.0)],
+)
+def test_a_hit_has_the_price_at_the_cpus_of_the_process(
+    cpus_count: int, measured_on: int, factor: float
+) -> None:
+    """Between two numbers that were measured it is the price at the larger one."""
+    costs = host_costs_of((*MULTI, *on(6, 3.0), *on(2, 2.0)), ["nop of 5"])
+    assert costs.prices == Prices(400.0, 14_000.0, 250.0), "probes are placed by those on one CPU"
+    there = costs.on(cpus_count)
+    assert there.cpus_count == measured_on
+    assert there.prices == Prices(400.0 * factor, 14_000.0 * factor, 250.0 * factor)
+    assert (there.rows, there.emulated, there.measured) == (costs.rows, costs.emulated, True)
+
+
+def test_a_number_of_cpus_without_all_kinds_is_not_used() -> None:
+    costs = host_costs_of((*MULTI, *on(4, 3.0)[:2]), [])
+    assert costs.on(4).cpus_count == 1
+    assert HostCosts().on(4) == HostCosts()
+
+
+def test_the_recorder_s_lines_are_prices() -> None:
+    text = (
+        "uprobe_multi emulated 1 5.0 1.0 9.0 3.0 7.0 2.0 8.0 4.0 6.0\n"
+        "uretprobe_multi emulated 2 650.5\nuprobe stepped 2 -1.0\n"
+    )
+    first, second, third = prices_in(text)
+    assert first == price_of("uprobe_multi", "nop", [float(n) for n in range(1, 10)])
+    assert second == Price("uretprobe_multi", "nop", 650.5, 650.5, 650.5, 1, 2)
+    assert third[:3] == ("uprobe", "mov %rdi,%rax", -1.0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "uprobe emulated 1",
+        "uprobe emulated",
+        "kprobe emulated 1 5.0",
+        "uprobe nop 1 5.0",
+        "uprobe emulated 0 5.0",
+        "uprobe emulated 99999999 5.0",
+        "uprobe emulated 1 nan",
+        "uprobe emulated 1 inf",
+        "uprobe emulated 1 1e30",
+        "uprobe emulated 1 5.0\n" * 101,
+    ],
+)
+def test_lines_that_no_recorder_writes_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        prices_in(text)
+
+
 def test_what_was_measured_is_kept_for_this_kernel_and_a_week(cache: Path) -> None:
-    kernel = host_costs_of(MULTI, ["nop of 5"])
-    assert load() is None
-    save(kernel)
-    assert load() == kernel
+    kernel = host_costs_of((*MULTI, *on(2, 2.0)), ["nop of 5"])
+    assert load(cache, "this") is None
+    save(cache, "this", kernel, 2)
+    assert load(cache, "this") == kernel
     content = json.loads(cache.read_text())
     for change in ({"time_s": time.time() - FRESH_S - 1}, {"host": "another"}, {"rows": [1]}):
         cache.write_text(json.dumps(content | change))
-        assert load() is None
+        assert load(cache, "this") is None
     cache.write_text("{")
-    assert load() is None
+    assert load(cache, "this") is None
+
+
+def test_a_measurement_without_all_cpus_is_soon_repeated(cache: Path) -> None:
+    """A CPU was too busy; it would be missing for a week."""
+    save(cache, "this", host_costs_of((*MULTI, *on(2, 2.0)), []), 4)
+    assert load(cache, "this") is not None
+    content = json.loads(cache.read_text())
+    cache.write_text(json.dumps(content | {"time_s": time.time() - FRESH_PART_S - 1}))
+    assert load(cache, "this") is None
+
+
+def test_other_hosts_have_files_of_their_own(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "HOSTS_MOST", 2)
+    places = [path_of(f"db{number}\n6.1") for number in range(4)]
+    assert len({cache, *places}) == 5
+    for place in places:
+        save(place, "x", host_costs_of(MULTI, []), 1)
+    path_of("db5")
+    assert len(list(places[0].parent.iterdir())) == 2
 
 
 def test_a_place_that_cannot_be_written_is_no_error(
@@ -73,12 +153,12 @@ def test_a_place_that_cannot_be_written_is_no_error(
 ) -> None:
     (tmp_path / "tlstax").write_text("a file")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    save(host_costs_of(MULTI, []))
-    assert load() is None
+    save(costs.path(), "this", host_costs_of(MULTI, []), 1)
+    assert load(costs.path(), "this") is None
 
 
 def test_the_place_is_the_user_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     monkeypatch.setenv("HOME", "/srv/somebody")
-    assert costs.path() == Path("/srv/somebody/.cache/tlstax/calibration.json")
+    assert costs.path() == Path("/srv/somebody/.cache/tlstax/prices.json")

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tlstax.collectors.host.executable import recorder_path
 from tlstax.collectors.placement.function_sites import plan_functions
 from tlstax.collectors.placement.model import FunctionPlan, Plan
 from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.preflight.safety import Note, Safety
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.programs.site_cookies import cookie_of
-from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.collectors.recording.stream.function_points import cookie
 from tlstax.collectors.recording.stream.plan_file import (
     PlanFileError,
@@ -178,8 +178,8 @@ def test_a_cut_plan_is_refused(text: str, refusal: Refusal) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("tlstax-plan 3\n", "tlstax-plan 4\n", "format is version 4"),
-        ("tlstax-plan 3\n", "", "not a plan file"),
+        ("tlstax-plan 4\n", "tlstax-plan 5\n", "format is version 5"),
+        ("tlstax-plan 4\n", "", "not a plan file"),
         ("architecture x86_64", "architecture aarch64", "it is for aarch64, this host is"),
         ("level record", "level all", "not one of its values"),
         ("level record", "level record\nlevel record", "given twice"),

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, __version__
+from tlstax.collectors.host.executable import recorder_path
 from tlstax.collectors.placement.model import MAX_FUNCTIONS
 from tlstax.collectors.recording.programs import ledger_layout as layout
 from tlstax.collectors.recording.stream.definition import definition
-from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.collectors.recording.stream.function_points import POINTS_MOST
 from tlstax.probes.model import Level
 from tlstax.tests.loader import program_memory
@@ -85,6 +85,7 @@ def test_it_has_the_version_of_tlstax() -> None:
         ["--plan", "x", "--pid", "1", "more"],
         ["--plan", "/nowhere/x", "--pid", "1"],
         ["--plan", "/", "--pid", "1"],
+        ["--prices", "--traced"],
     ],
 )
 def test_wrong_arguments_are_named(arguments: list[str]) -> None:

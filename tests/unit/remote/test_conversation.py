@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,14 +18,14 @@ import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.binary.elf import Elf
-from tlstax.collectors.host.prices import HostCosts
+from tlstax.collectors.host.executable import recorder_path
+from tlstax.collectors.host.prices import HostCosts, Prices
 from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.preflight.examination import examine
 from tlstax.collectors.preflight.judge import Status
 from tlstax.collectors.preflight.safety import restrictions
 from tlstax.collectors.process.target import open_target
 from tlstax.collectors.recording.stream.definition import definition
-from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.collectors.recording.stream.frames import Frame, Reading, read_frames
 from tlstax.collectors.recording.stream.recorded_files import recorded_objects
 from tlstax.collectors.remote.connection import Connection
@@ -103,7 +104,28 @@ def test_the_plan_is_that_of_the_process_host(
     again = Image(tmp_path / "again", connection)
     assert "once for each build" in told[0]
     plan_there(again, request, told.append, refuse=False)
-    assert len(told) == 1, "the files were fetched already"
+    assert len([text for text in told if "fetching" in text]) == 1, "they were fetched already"
+
+
+def test_probes_are_placed_alike_but_priced_for_their_host(
+    connection: Connection, target: "subprocess.Popen[bytes]", tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    lines = "uprobe_multi {0} 1 {1}\nuprobe_multi {0} 64 {2}\nuretprobe_multi {0} 1 900\n"
+    lines = lines.format("emulated", "700 " * 9, "750 " * 9) + "uprobe_multi stepped 1 9000\n"
+    monkeypatch.setattr(Image, "prices_text", lambda _: lines)
+    request = PlanRequest(target.pid, None)
+    made = plan_there(Image(tmp_path / "image", connection), request, untold, refuse=False)
+    assert made.plan.host_costs.prices == Prices(700.0, 9000.0, 200.0)
+    assert {site.cost_ns for site in made.plan.sites} == {700.0}
+    assert "price-ns=700 " in made.text()
+    monkeypatch.setattr("tlstax.collectors.remote.remote_plan.costs_there", lambda *_: HostCosts())
+    defaults = plan_there(Image(tmp_path / "again", connection), request, untold, refuse=False)
+    assert {site.cost_ns for site in defaults.plan.sites} == {HostCosts().prices.emulated_ns}
+    places = [
+        [(s.boundary, s.event, s.file_offset) for s in m.plan.sites] for m in (made, defaults)
+    ]
+    assert places[0] == places[1]
 
 
 def test_a_process_is_found_by_name(
@@ -255,6 +277,19 @@ def test_what_it_does_not_know_is_refused(request_: bytes) -> None:
     # Root must not create or read files; standard input is that of the requests.
     if any(option in request_ for option in (b"--output", b"--plan", b"--control")):
         assert b"do not go with --serve" in frames[-1].content
+
+
+def test_prices_end_with_the_line() -> None:
+    """Who asks and goes away waits for nobody, and nothing of the recorder stays."""
+    before_s = time.monotonic()
+    frames, done = serve(PROGRAM, b"prices\n")  # standard input ends behind it
+    assert done.returncode == ExitCode.OK
+    assert [frame.type for frame in frames] == [
+        *([NUMBERS.number("FACT")] * 2),
+        NUMBERS.number("ANSWERED"),
+    ]
+    assert b"no-prices" in frames[1].content, "it did not measure to the end"
+    assert time.monotonic() - before_s < 5
 
 
 def test_files_that_are_not_mapped_are_not_sent(target: "subprocess.Popen[bytes]") -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tlstax.collectors.host.executable import recorder_path
 from tlstax.collectors.process.mappings import MAPS_LINE
 from tlstax.collectors.recording.stream.definition import definition
-from tlstax.collectors.recording.stream.executable import recorder_path
 from tlstax.collectors.recording.stream.frames import Reading, read_frames
 
 PROGRAM = Path(os.environ.get("TLSTAX_RECORDER") or recorder_path())

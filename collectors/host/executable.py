@@ -8,7 +8,7 @@ from typing import Final
 from tlstax import ExitCode, TlstaxError
 
 NAME: Final = "tlstax-recorder"
-FOLDER: Final = Path(__file__).resolve().parents[2] / "recorder" / "bin"
+FOLDER: Final = Path(__file__).resolve().parents[1] / "recorder" / "bin"
 MACHINES: Final = ("x86_64", "aarch64")
 """What there are recorders for, as `uname -m` prints it."""
 _ELF_MACHINES: Final = {62: "x86_64", 183: "aarch64"}  # by e_machine (elf.h)

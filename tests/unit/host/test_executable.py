@@ -10,8 +10,8 @@ import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
-from tlstax.collectors.recording.stream import executable
-from tlstax.collectors.recording.stream.executable import machine_of, recorder_path
+from tlstax.collectors.host import executable
+from tlstax.collectors.host.executable import machine_of, recorder_path
 
 X86, ARM = 62, 183  # e_machine
 
