@@ -183,10 +183,8 @@ def evidence(line: Mapping[str, Any]) -> str:
     value = line["value"]
     if line["unit"] == "text" or value is None:
         return line["text"] or ABSENT
-    if line["unit"] == "ratio":
-        return ratio(value)
-    least = "≥ " if line["at_least"] else ""
-    return least + {"ns": time, "share": share, "bytes": size, "count": count}[line["unit"]](value)
+    text = {"ns": time, "share": share, "bytes": size, "count": count, "ratio": ratio}
+    return ("≥ " if line["at_least"] else "") + text[line["unit"]](value)
 
 
 def evidence_interval(line: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tlstax.collectors.host.costs import this_host_costs
+from tlstax.collectors.host.probe_costs.costs import this_host_costs
 from tlstax.collectors.placement.model import Plan, Site
 from tlstax.collectors.placement.placement import plan
 from tlstax.probes.definitions import load_definitions

@@ -38,7 +38,7 @@ from tlstax.collectors.preflight.examination import examine
 from tlstax.collectors.process.mappings import require_proc
 
 if TYPE_CHECKING:
-    from tlstax.collectors.host.prices import HostCosts
+    from tlstax.collectors.host.probe_costs.prices import HostCosts
     from tlstax.collectors.preflight.judge import Finding
 
 MARKS = {"note": "note", "engine": "absent", "useful": "lacks", "uprobe": "lacks"}
@@ -127,10 +127,10 @@ def show_findings(pid: int, findings: Sequence["Finding"], as_json: bool) -> int
 def calibrate(as_json: bool) -> int:
     """Measure every kind of probe, keep the result, print it. TlstaxError HOST if none works."""
     # Only here: examining a host needs none of it.
-    from tlstax.collectors.host.calibration_events import measure_all
-    from tlstax.collectors.host.costs import host, own_cpus_count, path, save
     from tlstax.collectors.host.features import HOST
-    from tlstax.collectors.host.prices import host_costs_of
+    from tlstax.collectors.host.probe_costs.calibration_events import measure_all
+    from tlstax.collectors.host.probe_costs.costs import host, own_cpus_count, path, save
+    from tlstax.collectors.host.probe_costs.prices import host_costs_of
 
     host_costs = host_costs_of(measure_all(), HOST.emulated_forms.ask())
     if not host_costs.measured:

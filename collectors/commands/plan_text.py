@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tlstax.collectors.capture.printable import visible
 from tlstax.collectors.host.features import HOST, SOCKET_EVENTS
-from tlstax.collectors.host.prices import one_of_each
+from tlstax.collectors.host.probe_costs.prices import one_of_each
 
 if TYPE_CHECKING:
     from tlstax.collectors.placement.model import Missing, Plan, Site

@@ -89,7 +89,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run_plan(options: argparse.Namespace) -> int:
     """Print the plan. Raises TlstaxError when the process cannot be measured."""
     # The planner belongs to a later stage; only this command imports it.
-    from tlstax.collectors.host.costs import this_host_costs
+    from tlstax.collectors.host.probe_costs.costs import this_host_costs
     from tlstax.collectors.placement.placement import plan
     from tlstax.collectors.preflight.examination import examine
     from tlstax.collectors.preflight.safety import at_level, restrictions

@@ -19,7 +19,7 @@ from tlstax.collectors.binary.control_flow import Flow
 from tlstax.collectors.binary.dataflow import holders, preferred
 from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.binary.symbol_tables import ObjectSymbols
-from tlstax.collectors.host.prices import Prices
+from tlstax.collectors.host.probe_costs.prices import Prices
 from tlstax.collectors.placement.call_sites import References, RefusedError, exports, imports
 from tlstax.collectors.placement.probe_points import Finder, ProbePoint
 from tlstax.collectors.process.mappings import MappedObject

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from tlstax.collectors.host.prices import HostCosts
+from tlstax.collectors.host.probe_costs.prices import HostCosts
 from tlstax.collectors.placement.model import NO_LIMITS, Limits, Missing, Plan, Site
 
 NOP5: Final = b"\x0f\x1f\x44\x00\x00"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tlstax.collectors.host.prices import HostCosts, Prices, Probe, hit_costs_ns
+from tlstax.collectors.host.probe_costs.prices import HostCosts, Prices, Probe, hit_costs_ns
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.probes.model import Level, Primitive
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from tlstax.collectors.binary.dataflow import EVERY_PATH
 from tlstax.collectors.binary.elf import Elf, Symbol
-from tlstax.collectors.host.prices import Prices, Probe, crossing_ns
+from tlstax.collectors.host.probe_costs.prices import Prices, Probe, crossing_ns
 from tlstax.collectors.placement.call_sites import RefusedError
 from tlstax.collectors.placement.model import Missing, Refused, Site, priced_sites
 from tlstax.collectors.placement.probe_points import Entry, Finder, ProbePoint

@@ -23,7 +23,7 @@ from contextlib import ExitStack
 
 from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.binary.machine import SUPPORTED
-from tlstax.collectors.host.prices import HostCosts, call_ns
+from tlstax.collectors.host.probe_costs.prices import HostCosts, call_ns
 from tlstax.collectors.placement.call_sites import RefusedError, exports
 from tlstax.collectors.placement.callers import Callers, FindersOf
 from tlstax.collectors.placement.detection import Detected, detect

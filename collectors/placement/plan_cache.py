@@ -16,7 +16,7 @@ from typing import Final
 from tlstax import cache_directory
 from tlstax.collectors.binary.rooted_files import path_below
 from tlstax.collectors.host.kept_file import keep_file
-from tlstax.collectors.host.prices import HostCosts
+from tlstax.collectors.host.probe_costs.prices import HostCosts
 from tlstax.collectors.placement.model import Limits, Plan
 from tlstax.collectors.placement.plan_text import NoFitError, from_text, in_order, text_of, to_text
 from tlstax.collectors.process.mappings import MappedObject

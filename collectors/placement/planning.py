@@ -40,8 +40,8 @@ def plan_in_child(
 def _plan(
     pid: int, level: Level, extra: Path | None, role: str, limits: Limits, proc: Path
 ) -> tuple[Target, Plan]:
-    from tlstax.collectors.host.costs import this_host_costs
-    from tlstax.collectors.host.prices import HostCosts
+    from tlstax.collectors.host.probe_costs.costs import this_host_costs
+    from tlstax.collectors.host.probe_costs.prices import HostCosts
     from tlstax.collectors.placement.plan_cache import keep_plan, kept_plan, key_of
     from tlstax.collectors.process.target import open_target
     from tlstax.collectors.process.usable_cpus import usable_cpus_count

@@ -36,7 +36,7 @@ from tlstax.collectors.binary.dataflow import (
 from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.binary.machine import Instruction
 from tlstax.collectors.binary.symbol_tables import ObjectSymbols
-from tlstax.collectors.host.prices import Prices, Probe, crossing_ns
+from tlstax.collectors.host.probe_costs.prices import Prices, Probe, crossing_ns
 
 CANDIDATES_LIMIT: Final = 48  # emulated instructions that are tried as an entry
 ENTRIES_TRIED: Final = 8  # of those, with exits inside

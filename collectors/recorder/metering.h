@@ -14,7 +14,8 @@
 #include "budget.h"
 #include "engine.h"
 
-/* Cost of a trap in a server, as a multiple of its cost in a loop (collectors/host/prices.py). */
+/* Cost of a trap in a server, as a multiple of its cost in a loop
+ * (collectors/host/probe_costs/prices.py). */
 #define IN_SITU 1.5
 
 /* The counters at an instant. */

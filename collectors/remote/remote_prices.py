@@ -3,8 +3,8 @@
 
 from pathlib import Path
 
-from tlstax.collectors.host.costs import load, path_of, prices_in, save
-from tlstax.collectors.host.prices import HostCosts, host_costs_of
+from tlstax.collectors.host.probe_costs.costs import load, path_of, prices_in, save
+from tlstax.collectors.host.probe_costs.prices import HostCosts, host_costs_of
 from tlstax.collectors.process.usable_cpus import cpus_in
 from tlstax.collectors.remote.connection import Tell
 from tlstax.collectors.remote.image import Image, PricesError

@@ -13,10 +13,10 @@ import pytest
 from tlstax import ExitCode
 from tlstax.__main__ import main
 from tlstax.collectors.binary.instructions import TRIAL_FORMS
-from tlstax.collectors.host.costs import host, load, path, prices_in
 from tlstax.collectors.host.executable import recorder_path
 from tlstax.collectors.host.features import emulated_forms
-from tlstax.collectors.host.prices import HostCosts, host_costs_of
+from tlstax.collectors.host.probe_costs.costs import host, load, path, prices_in
+from tlstax.collectors.host.probe_costs.prices import HostCosts, host_costs_of
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("uprobes", "btf")]
 

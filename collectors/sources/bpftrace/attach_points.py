@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tlstax.collectors.binary.elf import Symbol
-from tlstax.collectors.host.prices import HostCosts, Probe, call_ns, hit_costs_ns
+from tlstax.collectors.host.probe_costs.prices import HostCosts, Probe, call_ns, hit_costs_ns
 from tlstax.collectors.placement.detection import Detected, OpenObject, detect
 from tlstax.collectors.placement.method_table import functions_in
 from tlstax.collectors.placement.probe_points import Finder, Option, ProbePoint

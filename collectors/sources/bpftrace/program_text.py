@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.printable import visible
-from tlstax.collectors.host.costs import this_host_costs
+from tlstax.collectors.host.probe_costs.costs import this_host_costs
 from tlstax.collectors.placement.detection import Detected
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.sources.bpftrace.attach_points import Place, Places, Wanted

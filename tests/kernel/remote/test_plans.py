@@ -12,7 +12,7 @@ import pytest
 from tlstax import ExitCode
 from tlstax.collectors.capture.schema import Calibration, Probe
 from tlstax.collectors.host.features import HOST
-from tlstax.collectors.host.prices import HostCosts
+from tlstax.collectors.host.probe_costs.prices import HostCosts
 from tlstax.collectors.recording.stream.plan_file import read_plan_file
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.tests.kernel.recorder_runs import PROGRAM, Leftover, rows_of

@@ -12,9 +12,9 @@ from tlstax import ExitCode
 from tlstax.__main__ import main
 from tlstax.collectors.capture.printable import visible
 from tlstax.collectors.commands.plan_text import as_lines, totals_of
-from tlstax.collectors.host import costs
 from tlstax.collectors.host.features import HOST
-from tlstax.collectors.host.prices import PLAIN, STEPPED, Price, host_costs_of
+from tlstax.collectors.host.probe_costs import costs
+from tlstax.collectors.host.probe_costs.prices import PLAIN, STEPPED, Price, host_costs_of
 from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.preflight.safety import Safety

@@ -3,6 +3,7 @@
 
 from tlstax.analysis.document import explain, sentences
 from tlstax.analysis.findings import arm_metrics
+from tlstax.analysis.findings.finding_metrics import Judged
 from tlstax.analysis.findings.window_metrics import Metric
 from tlstax.analysis.model.tables import Comparison
 from tlstax.analysis.rows import round_units, tables, window_units
@@ -138,7 +139,7 @@ def test_findings_rest_on_starts() -> None:
     assert of.units == units.server_starts(5)
     assert sorted(of.unit_of.values()) == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     metrics = dict.fromkeys(("connecting_wait_ns", "connecting_network_share"), Metric(None))
-    arm_metrics.add_client_of_arms(metrics, part, plaintext)
+    arm_metrics.add_client_of_arms(Judged(metrics, "connection", 0.0, 8), part, plaintext)
     added = metrics["client_tls_ns"]
     assert added.unit_count == 5
     assert (added.low, added.value, added.high) == (200.5, 204.5, 208.5)

@@ -9,9 +9,22 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.capture.order_statistics import LEAST_UNITS, median_ranks
-from tlstax.collectors.host import costs
-from tlstax.collectors.host.costs import FRESH_PART_S, FRESH_S, load, path_of, prices_in, save
-from tlstax.collectors.host.prices import HostCosts, Price, Prices, host_costs_of, price_of
+from tlstax.collectors.host.probe_costs import costs
+from tlstax.collectors.host.probe_costs.costs import (
+    FRESH_PART_S,
+    FRESH_S,
+    load,
+    path_of,
+    prices_in,
+    save,
+)
+from tlstax.collectors.host.probe_costs.prices import (
+    HostCosts,
+    Price,
+    Prices,
+    host_costs_of,
+    price_of,
+)
 
 MULTI = (
     Price("uprobe_multi", "nop", 400.0, 390.0, 410.0, 25),

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tlstax.analysis.report.output import write
-from tlstax.collectors.host import costs
 from tlstax.collectors.host.kept_file import keep_file
-from tlstax.collectors.host.prices import HostCosts
+from tlstax.collectors.host.probe_costs import costs
+from tlstax.collectors.host.probe_costs.prices import HostCosts
 from tlstax.collectors.preflight import outcome_cache
 
 
@@ -39,7 +39,7 @@ def test_nothing_is_left_where_the_disk_is_full(
 
     monkeypatch.setattr(Path, "replace", full)
     if what == "costs":
-        costs.save(HostCosts())
+        costs.save(costs.path(), costs.host(), HostCosts(), cpus_count=1)
     else:
         outcome_cache.save({})
     assert os.listdir(tmp_path / "tlstax") == []

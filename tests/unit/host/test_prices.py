@@ -3,7 +3,7 @@
 
 import pytest
 
-from tlstax.collectors.host.prices import (
+from tlstax.collectors.host.probe_costs.prices import (
     Prices,
     Probe,
     call_ns,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tlstax.collectors.host.prices import HostCosts
+from tlstax.collectors.host.probe_costs.prices import HostCosts
 from tlstax.collectors.placement.limits import NOP5, forbidden_ways, within, without_forms
 from tlstax.collectors.placement.model import NO_LIMITS, Limits, Plan, Site
 from tlstax.collectors.placement.placement import plan as make_plan

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.binary.instructions import ALWAYS_EMULATED
-from tlstax.collectors.host.prices import Prices
+from tlstax.collectors.host.probe_costs.prices import Prices
 from tlstax.collectors.placement.call_sites import RefusedError
 from tlstax.collectors.placement.callers import Callers, CallerSpot, FindersOf
 from tlstax.collectors.process.target import Target

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tlstax.collectors.host.prices import HostCosts
+from tlstax.collectors.host.probe_costs.prices import HostCosts
 from tlstax.collectors.placement import plan_cache
 from tlstax.collectors.placement.model import NO_LIMITS, Limits, Missing, Plan, RoleMark
 from tlstax.collectors.placement.placement import plan

@@ -19,7 +19,7 @@ import pytest
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.host.executable import recorder_path
-from tlstax.collectors.host.prices import HostCosts, Prices
+from tlstax.collectors.host.probe_costs.prices import HostCosts, Prices
 from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.preflight.examination import examine
 from tlstax.collectors.preflight.judge import Status

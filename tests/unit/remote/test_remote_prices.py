@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tlstax.collectors.host.prices import HostCosts, Prices
+from tlstax.collectors.host.probe_costs.prices import HostCosts, Prices
 from tlstax.collectors.remote.image import PricesError
 from tlstax.collectors.remote.remote_prices import costs_there
 

@@ -204,7 +204,7 @@ def test_the_capture_imports_nothing_of_other_stages(sources: dict[str, str], st
 
 
 def test_a_planted_circle_is_seen(sources: dict[str, str]) -> None:
-    first, second = "collectors.host.prices", "collectors.host.costs"
+    first, second = "collectors.host.probe_costs.prices", "collectors.host.probe_costs.costs"
     assert f"from tlstax.{first} import" in sources[second]
     hidden = f"def late():\n    from tlstax.{second} import load\n"
     (found,) = circles({**sources, first: sources[first] + hidden})

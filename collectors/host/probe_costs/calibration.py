@@ -6,8 +6,8 @@ in machine code calls; the difference to the same loop without a probe is its co
 measures every kind once, and the result is the median of the rounds with a distribution-free 95 %
 interval (order statistics). Only this process is probed.
 
-It is for `tlstax doctor --calibrate` (`tlstax.collectors.host.calibration_events` measures all but
-uprobes). What attaching needs is measured by the recorder (`tlstax.collectors.host.costs`).
+It is for `tlstax doctor --calibrate` (`calibration_events` measures all but uprobes). What
+attaching needs is measured by the recorder (`costs`).
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from typing import Final, NamedTuple
 
 from tlstax.collectors.host import bpf
-from tlstax.collectors.host.prices import PLAIN, STEPPED, Price, price_of
+from tlstax.collectors.host.probe_costs.prices import PLAIN, STEPPED, Price, price_of
 from tlstax.collectors.host.trial_code import (
     IS_ARM64,
     PROBED_CODE,

@@ -22,7 +22,14 @@ from tlstax import TlstaxError, cache_directory
 from tlstax.collectors.host.executable import recorder_path
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.kept_file import keep_file
-from tlstax.collectors.host.prices import PLAIN, STEPPED, HostCosts, Price, host_costs_of, price_of
+from tlstax.collectors.host.probe_costs.prices import (
+    PLAIN,
+    STEPPED,
+    HostCosts,
+    Price,
+    host_costs_of,
+    price_of,
+)
 from tlstax.collectors.host.recording_facts import cpu_field
 
 FILE: Final = "prices.json"

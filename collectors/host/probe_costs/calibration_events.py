@@ -19,10 +19,10 @@ from typing import Final
 
 from tlstax.collectors.host import bpf
 from tlstax.collectors.host.bpf import MapType, ProgramType
-from tlstax.collectors.host.calibration import ALL, measure
-from tlstax.collectors.host.costs import measured_prices
 from tlstax.collectors.host.libbpf import open_library
-from tlstax.collectors.host.prices import Price, price_of
+from tlstax.collectors.host.probe_costs.calibration import ALL, measure
+from tlstax.collectors.host.probe_costs.costs import measured_prices
+from tlstax.collectors.host.probe_costs.prices import Price, price_of
 from tlstax.collectors.host.trial_code import (
     IS_ARM64,
     code_page,
