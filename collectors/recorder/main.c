@@ -246,6 +246,7 @@ static int begin(struct options *options, const char *text, size_t length, bool 
 	if (start_check(options, &plan) || target_open(&target, options->pid) ||
 	    (!options->may_be_traced && target_is_traced(&target)) || target_verify(&target, &plan))
 		return -1;
+	sockets_use(options->sockets);
 	choose_level(options);
 	if (start_settings(options, &plan, &target, &settings) || start_tables(options, &plan) ||
 	    engine_load(&engine, &plan, &target, &settings) ||

@@ -7,7 +7,7 @@ from typing import Final
 from tlstax.collectors.capture import schema
 from tlstax.collectors.placement.model import Library, Plan, Site
 from tlstax.collectors.process.target import Target
-from tlstax.collectors.recording.programs.names import SAMPLER, SOCKET_TRACEPOINTS
+from tlstax.collectors.recording.programs.names import SAMPLER, SOCKET_FUNCTIONS, SOCKET_TRACEPOINTS
 from tlstax.collectors.recording.stream.replay import Replay
 
 SERVER_ID: Final = 1
@@ -65,13 +65,13 @@ def probe_rows(engine: Replay, target_id: int = SERVER_ID) -> list[schema.Probe]
     for site, hits, (begun, healed) in zip(sites, engine.site_hits(), phases, strict=True):
         number += 1
         if not engine.is_attached(site):
-            continue  # a tracepoint replaces it
+            continue  # events of sockets replace it
         row = probe_row(number, site, suffix, hits, site.cost_ns if measured else None)
         rows.append(row._replace(target_id=target_id, begun_count=begun, healed_count=healed))
     for name, (kind, hits, cost_ns) in engine.program_costs().items():
         number += 1
         boundary = "sample" if name == SAMPLER else "scheduler"
-        if name in SOCKET_TRACEPOINTS:
+        if name in SOCKET_TRACEPOINTS or name in SOCKET_FUNCTIONS:
             boundary = "socket"
         rows.append(
             schema.Probe(
