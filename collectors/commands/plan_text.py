@@ -58,6 +58,7 @@ def as_document(
         "pid": target.pid,
         "exe": target.exe,
         "level": planned.level.name.lower(),
+        "socket_events": (sockets or socket_source(HOST)).value,
         "libraries": [
             {
                 "id": library.id,
@@ -156,7 +157,7 @@ def as_lines(
         lines += [f"commands{'':20} no probe: {told}", f"    {_WHY_FLOW}"]
     covered = sites_covered_by_sockets(planned, sockets)
     for site in planned.sites:
-        lines += site_lines(site, covered)
+        lines += site_lines(site, covered, sockets)
         if planned.is_flow:
             lines.append(f"    stays probed: {_WHY_PROBED[site.per]}")
     probed = [site for site in planned.sites if site not in covered]
@@ -200,11 +201,16 @@ def sites_covered_by_sockets(
     return frozenset(filter(planned.covered_by_tracepoint, planned.sites))
 
 
-def site_lines(site: "Site", covered: frozenset["Site"] = frozenset()) -> list[str]:
+def site_lines(
+    site: "Site", covered: frozenset["Site"] = frozenset(), sockets: SocketSource | None = None
+) -> list[str]:
     """One probe: its place, cost and reason; or why the boundary needs none."""
     start = f"{site.boundary} {site.event}"
     if site in covered:
-        return [f"{start:28} no probe: {site.kernel_event}", f"    {_WHY_NONE[site.kernel_event]}"]
+        event = site.kernel_event
+        is_function = (sockets or socket_source(HOST)) == SocketSource.FUNCTIONS
+        told = _BY_FUNCTIONS[event] if is_function else event
+        return [f"{start:28} no probe: {told}", f"    {_WHY_NONE[event]}"]
     where = f"{visible(site.object.name)}+{site.file_offset:#x}"
     price = "stepped" if site.stepped else "emulated"
     inside = f", only in {site.only_in}" if site.only_in else ""

@@ -61,24 +61,34 @@ def argument_counts() -> dict[str, int]:
     return tracepoint_argument_counts("sched_switch", *TRACEPOINTS)
 
 
+@cache
+def _numbers() -> dict[str, int]:
+    return function_numbers(FUNCTIONS)
+
+
 def functions() -> str:
     """Attach to the returns of the kernel's functions, receive and send on sockets, and count."""
-    numbers = function_numbers(FUNCTIONS)
+    numbers = _numbers()
     with ExitStack() as stack:
-        counters = {name: _count(stack, number) for name, number in numbers.items()}
+        counters = {name: _count(stack, name) for name in numbers}
         for kind, family in _FAMILIES.items():
             _try(kind, family, counters)
     return f"returns of {', '.join(numbers)}"
 
 
-def _count(stack: ExitStack, number: int) -> int:
-    """The counter of a program at the returns of a function."""
+def _count(stack: ExitStack, name: str) -> int:
+    """The counter of a program that is attached to the returns of a function."""
     counter = counter_map(stack)
+    kept(stack, bpf.open_raw_tracepoint(load_return_counter(stack, counter, name)))
+    return counter
+
+
+def load_return_counter(stack: ExitStack, counter: int, name: str) -> int:
+    """A program that counts returns of one of `FUNCTIONS` once it is attached."""
+    number = _numbers()[name]
     code = count_program(counter)
     program = bpf.load_program(ProgramType.TRACING, code, bpf.ATTACH_TRACE_FEXIT, number)
-    kept(stack, program)
-    kept(stack, bpf.open_raw_tracepoint(program))
-    return counter
+    return kept(stack, program)
 
 
 def _try(kind: str, family: int, counters: Mapping[str, int]) -> None:

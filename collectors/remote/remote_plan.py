@@ -62,7 +62,8 @@ class RemotePlan:
 
 def _sockets(proc: Path) -> SocketSource:
     """What the recorder found there by trial."""
-    text = (proc.parent / SOCKETS_FACT).read_text(errors="replace")
+    fact = proc.parent / SOCKETS_FACT
+    text = fact.read_text(errors="replace") if fact.is_file() else ""
     return SocketSource(text) if text in set(SocketSource) else SocketSource.NONE
 
 
