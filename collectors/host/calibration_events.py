@@ -3,7 +3,7 @@
 
 - a switch (tp_btf): two processes on one CPU exchange a byte, which takes two context switches; the
   cost is the difference per switch with and without an attached counting program;
-- a socket event (fexit), where returns of functions tell of sockets: a thread receives what it sent;
+- a socket event (fexit), where that is what tells of sockets: a thread receives what it sent;
 - a sample: a loop of known length at a stack of 24 frames, with and without a CPU-clock event
   whose program walks the user and the kernel stack.
 

@@ -247,6 +247,9 @@ static int begin(struct options *options, const char *text, size_t length, bool 
 	    (!options->may_be_traced && target_is_traced(&target)) || target_verify(&target, &plan))
 		return -1;
 	sockets_use(options->sockets);
+	watchdog_arm(true); /* what is tried is attached */
+	sockets_source();
+	watchdog_arm(false);
 	choose_level(options);
 	if (start_settings(options, &plan, &target, &settings) || start_tables(options, &plan) ||
 	    engine_load(&engine, &plan, &target, &settings) ||
