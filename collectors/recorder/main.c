@@ -247,7 +247,8 @@ static int begin(struct options *options, const char *text, size_t length, bool 
 	    (!options->may_be_traced && target_is_traced(&target)) || target_verify(&target, &plan))
 		return -1;
 	sockets_use(options->sockets);
-	watchdog_arm(true); /* what is tried is attached */
+	kernel_types(); /* takes long where CPUs are slow, and nothing is attached yet */
+	watchdog_arm(true);
 	sockets_source();
 	watchdog_arm(false);
 	choose_level(options);

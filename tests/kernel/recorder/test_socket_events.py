@@ -57,8 +57,8 @@ def record_at(tmp_path: Path, stream: Path) -> Iterator[RecordAt]:
             plan = tmp_path / "a.plan"
             target, planned = plan_in_child(process.pid, level)
             plan.write_text(plan_file_text(target, planned, Safety()))
-            command = [PROGRAM, "--plan", plan, "--pid", str(process.pid), "--for", "1s"]
-            command += ["--output", stream, *options]
+            command = [str(PROGRAM), "--plan", str(plan), "--pid", str(process.pid)]
+            command += ["--for", "1s", "--output", str(stream), *options]
             return subprocess.run(command, capture_output=True, text=True, check=False)
 
         yield run
@@ -126,6 +126,6 @@ def test_where_they_are_refused_level_record_has_all_its_probes(
 
 @pytest.mark.parametrize("source", ["none", "unknown", ""])
 def test_no_other_source_can_be_named(source: str) -> None:
-    command = [PROGRAM, "--plan", "x", "--pid", "1", "--socket-events", source]
+    command = [str(PROGRAM), "--plan", "x", "--pid", "1", "--socket-events", source]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, "is out of range or unknown" in done.stderr) == (USAGE, True)
