@@ -10,6 +10,7 @@
 
 #include "event_counters.h"
 #include "kernel_features.h"
+#include "watchdog.h"
 
 /* Arguments of the functions: socket, message, bytes, and to receive flags. */
 enum { RECEIVE_ARGUMENTS = 4, SEND_ARGUMENTS = 3 };
@@ -168,13 +169,16 @@ bool sockets_count(int map, u32 receives, u32 sends, int pid, int links[SOCKET_P
 				   ? count_returns(map, kind, pid, sockets.numbers[i])
 				   : count_tracepoint(map, kind, pid, socket_places[i].kernel_name);
 		has_all = links[i] >= 0;
+		watchdog_beat();
 	}
 	return has_all;
 }
 
 void sockets_count_end(int links[SOCKET_PLACES])
 {
-	for (u32 i = 0; i < SOCKET_PLACES; i++)
+	for (u32 i = 0; i < SOCKET_PLACES; i++) {
 		if (links[i] >= 0)
 			close(links[i]);
+		watchdog_beat();
+	}
 }

@@ -81,6 +81,8 @@ void watchdog_beat(void)
 {
 	u64 now = monotonic_ns();
 
+	if (!shared)
+		return; /* it was not started: requests are served */
 	if (shared->is_armed && now - shared->beat_ns > STALE_NS)
 		is_missed = true;
 	__atomic_store_n(&shared->beat_ns, now, __ATOMIC_RELAXED);

@@ -264,16 +264,13 @@ def measure(
 ) -> Callable[..., Measured]:  # fmt: skip
     """Run the program, with every boundary seen.
 
-    By the recorder at levels `record` and `flow`, and at `flow` with returns of the kernel's
-    functions for events of sockets, as on kernels before 6.3; with probes only, by what loads
-    programs for tests.
+    By the recorder at levels `record` and `flow`, there also by returns of the kernel's functions;
+    with probes only, as on kernels without events of sockets, by what loads programs for tests.
     """
     level = Level.FLOW if "flow" in request.param else Level.RECORD
     by_functions = request.param.endswith("functions")
-    if by_functions and not HOST.socket_functions:
-        pytest.skip("this kernel refuses programs at the returns of its functions")
-    if by_functions and not HOST.socket_tracepoints:
-        pytest.skip("level flow has no other events on this kernel")
+    if by_functions and not (HOST.socket_functions and HOST.socket_tracepoints):
+        pytest.skip("this kernel has no choice of socket events")
     if level == Level.FLOW and not HOST.socket_events:
         pytest.skip("this kernel lacks events of sockets")
     features = replace(HOST, socket_events=Feature(nothing))
@@ -285,9 +282,8 @@ def measure(
             definitions = repository / "tests/testprogs"
             if request.param.startswith("recorder"):
                 used = ("--socket-events", "functions") if by_functions else ()
-                return measured_by_recorder(
-                    process, level, definitions, tmp_path, real_losses, used
-                )
+                rest = level, definitions, tmp_path, real_losses, used
+                return measured_by_recorder(process, *rest)
             _, plan = plan_in_child(process.pid, level, definitions)
             truth = [site for site in plan.sites if site.function.startswith("tt_")]
             assert truth, "the program's own functions were not found"
