@@ -225,6 +225,7 @@ static void choose_level(struct options *options)
 
 	if (!options->chooses_level)
 		return;
+	sockets_source();   /* its trial has the watchdog for itself */
 	watchdog_arm(true); /* what counts is attached */
 	bool is_counted = rates_count(target.pid, &rates);
 	watchdog_arm(false);
@@ -247,10 +248,6 @@ static int begin(struct options *options, const char *text, size_t length, bool 
 	    (!options->may_be_traced && target_is_traced(&target)) || target_verify(&target, &plan))
 		return -1;
 	sockets_use(options->sockets);
-	kernel_types(); /* takes long where CPUs are slow, and nothing is attached yet */
-	watchdog_arm(true);
-	sockets_source();
-	watchdog_arm(false);
 	choose_level(options);
 	if (start_settings(options, &plan, &target, &settings) || start_tables(options, &plan) ||
 	    engine_load(&engine, &plan, &target, &settings) ||

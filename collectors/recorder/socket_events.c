@@ -91,6 +91,7 @@ static bool try_functions(void)
 	bool works = map >= 0;
 
 	sockets.found = SOCKETS_FUNCTIONS; /* what is tried */
+	watchdog_arm(true);
 	if (map < 0 || !sockets_count(map, KIND_RECEIVE, KIND_SEND, getpid(), links)) {
 		snprintf(sockets.lack, sizeof(sockets.lack),
 			 "programs at the returns of its socket functions are refused (%s)",
@@ -99,6 +100,7 @@ static bool try_functions(void)
 	}
 	for (u32 i = 0; i < COUNT(kinds) && works; i++) {
 		works = is_seen(map, kinds[i].family);
+		watchdog_beat();
 		if (!works)
 			snprintf(sockets.lack, sizeof(sockets.lack),
 				 "programs at the returns of its socket functions missed those of "
@@ -109,6 +111,7 @@ static bool try_functions(void)
 		sockets_count_end(links);
 		close(map);
 	}
+	watchdog_arm(false);
 	return works;
 }
 

@@ -103,7 +103,8 @@ bool watchdog_missed(void)
 void watchdog_arm(bool on)
 {
 	watchdog_beat();
-	__atomic_store_n(&shared->is_armed, on, __ATOMIC_RELEASE);
+	if (shared)
+		__atomic_store_n(&shared->is_armed, on, __ATOMIC_RELEASE);
 }
 
 int watchdog_check(void)
