@@ -42,6 +42,7 @@ META_KEYS: Final = {
     "sample_hz": "CPU samples per second and CPU; 0 = no sampling",
     "engine": "what recorded: native",
     "command_level": "highest level that was probed: sample, handshake, flow, command or record",
+    "socket_events": "what told that sockets received and sent: tracepoints, functions or none",
     "budget_share": "limit of the overhead: a share of the server's CPU time; absent = no budget",
     "effect_floor_cpus": "least CPUs that shares of the server's CPU time are computed with",
     "budget_choice": "planned use of the budget, as a sentence",
@@ -100,10 +101,10 @@ class Probe(NamedTuple):
     build_id: Annotated[str, "GNU build-id of the object in hex, or ''"]
     offset_bytes: Annotated[int, "file offset of the probed instruction; 0 for tracepoints"]
     instruction: Annotated[str, "the instruction under the probe, disassembled; '' for tracepoints"]
-    kind: Annotated[str, "uprobe, uretprobe, uprobe_multi, uretprobe_multi, tp_btf or perf_event"]
+    kind: Annotated[str, "uprobe, uretprobe (each also _multi), tp_btf, fexit or perf_event"]
     stepped: Annotated[int, "1 if the kernel must single-step the instruction, else 0"]
     hits_count: Annotated[
-        int, "times it fired; of tp_btf and perf_event: while the kernel timed them"
+        int, "times it fired; of tp_btf, fexit and perf_event: while the kernel timed them"
     ]
     cost_ns: Annotated[float | None, "calibrated cost of one hit on this host; NULL = not known"]
     target_id: Annotated[int, "target that was probed"] = 1
@@ -114,7 +115,7 @@ class Probe(NamedTuple):
 class Calibration(NamedTuple):
     """Cost of one hit of a kind of probe on the host, measured on functions of tlstax."""
 
-    kind: Annotated[str, "uprobe, uretprobe (each also _multi), tp_btf or perf_event"]
+    kind: Annotated[str, "uprobe, uretprobe (each also _multi), tp_btf, fexit or perf_event"]
     instruction: Annotated[str, "what was probed: an instruction, a tracepoint, a sample"]
     cost_ns: Annotated[
         float, "median over the rounds; of a return probe with the trap that arms it"

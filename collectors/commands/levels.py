@@ -27,7 +27,7 @@ def settle_level(options: argparse.Namespace) -> None:
         and not (options.calibrate or options.client or options.functions)
         and registry.NATIVE in options.collect
         and budget_share(options) is not None
-        and bool(options.ssh or HOST.socket_tracepoints)
+        and bool(options.ssh or HOST.socket_events)
     )
     if options.level is None:
         options.level = Level.FLOW if options.chooses_level else Level.RECORD

@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tlstax.collectors.capture.printable import visible
-from tlstax.collectors.host.features import HOST, SOCKET_EVENTS
+from tlstax.collectors.host.features import HOST, socket_source
 from tlstax.collectors.host.probe_costs.prices import one_of_each
+from tlstax.collectors.host.socket_events import FUNCTIONS, TRACEPOINTS, SocketSource
 
 if TYPE_CHECKING:
     from tlstax.collectors.placement.model import Missing, Plan, Site
@@ -22,6 +23,15 @@ _WHY_NONE = {
 }
 
 
+_EVENTS = {
+    SocketSource.NONE: "",
+    SocketSource.TRACEPOINTS: ", ".join(TRACEPOINTS),
+    SocketSource.FUNCTIONS: f"returns of {', '.join(FUNCTIONS)}",
+}
+_BY_FUNCTIONS = {
+    "sock_recv_length": "returns of inet_recvmsg, inet6_recvmsg, unix_stream_recvmsg",
+    "sock_send_length": "returns of inet_sendmsg, inet6_sendmsg, unix_stream_sendmsg",
+}
 _WHY_FLOW = (
     "a command begins when data of its client is received, and ends at its last send; the ledger "
     "ends it at the next receive"
@@ -37,17 +47,18 @@ _WHY_PROBED = {
 
 
 def as_document(
-    target: "Target", planned: "Plan", has_tracepoints: bool | None = None
+    target: "Target", planned: "Plan", sockets: SocketSource | None = None
 ) -> dict[str, Any]:
     """The plan as plain data. Times are nanoseconds, offsets and addresses bytes.
 
-    `has_tracepoints`: whether the kernel has those of sockets; None: as this host's.
+    `sockets`: what the kernel's events of sockets come from; None: as on this host.
     """
-    covered = sites_covered_by_tracepoint(planned, has_tracepoints)
+    covered = sites_covered_by_sockets(planned, sockets)
     return {
         "pid": target.pid,
         "exe": target.exe,
         "level": planned.level.name.lower(),
+        "socket_events": (sockets or socket_source(HOST)).value,
         "libraries": [
             {
                 "id": library.id,
@@ -136,7 +147,7 @@ def totals_of(sites: Iterable["Site"]) -> list[Total]:
 
 
 def as_lines(
-    target: "Target", planned: "Plan", verbose: bool = False, has_tracepoints: bool | None = None
+    target: "Target", planned: "Plan", verbose: bool = False, sockets: SocketSource | None = None
 ) -> list[str]:
     """The plan as text for a terminal; names from binaries are shown with escapes."""
     lines = [f"{visible(target.name)} (pid {target.pid}), level {planned.level.name.lower()}"]
@@ -146,10 +157,11 @@ def as_lines(
         lines.append(f"  {version} ({library.linkage}): {paths}")
     lines.append("")
     if planned.is_flow:
-        lines += [f"commands{'':20} no probe: {', '.join(SOCKET_EVENTS)}", f"    {_WHY_FLOW}"]
-    covered = sites_covered_by_tracepoint(planned, has_tracepoints)
+        told = _EVENTS[sockets or socket_source(HOST)]
+        lines += [f"commands{'':20} no probe: {told}", f"    {_WHY_FLOW}"]
+    covered = sites_covered_by_sockets(planned, sockets)
     for site in planned.sites:
-        lines += site_lines(site, covered)
+        lines += site_lines(site, covered, sockets)
         if planned.is_flow:
             lines.append(f"    stays probed: {_WHY_PROBED[site.per]}")
     probed = [site for site in planned.sites if site not in covered]
@@ -157,7 +169,7 @@ def as_lines(
     lines.append("")
     lines.append(f"{len(probed)} probes, {stepped} of them on a single-stepped instruction")
     if needless := len(planned.sites) - len(probed):
-        lines.append(f"{needless} boundaries need no probe here: tracepoints cover them")
+        lines.append(f"{needless} boundaries need no probe here: events of sockets cover them")
     lines += [
         f"for each {total.per}: {total.hits:g} hits, {total.cost_ns / 1000:.1f} us, if every"
         " boundary is crossed once"
@@ -191,22 +203,25 @@ def _missing_line(missing: "Missing") -> str:
     return f"missing: {missing.boundary}: {missing.consequence}{why}"
 
 
-def sites_covered_by_tracepoint(
-    planned: "Plan", has_tracepoints: bool | None = None
+def sites_covered_by_sockets(
+    planned: "Plan", sockets: SocketSource | None = None
 ) -> frozenset["Site"]:
-    """Boundaries that need no probe, because the kernel's tracepoints cover them."""
-    if has_tracepoints is None:
-        has_tracepoints = bool(HOST.socket_tracepoints)
-    return frozenset(
-        filter(planned.covered_by_tracepoint, planned.sites) if has_tracepoints else ()
-    )
+    """Boundaries that need no probe, because the kernel's events of sockets cover them."""
+    if (sockets or socket_source(HOST)) == SocketSource.NONE:
+        return frozenset()
+    return frozenset(filter(planned.covered_by_tracepoint, planned.sites))
 
 
-def site_lines(site: "Site", covered: frozenset["Site"] = frozenset()) -> list[str]:
+def site_lines(
+    site: "Site", covered: frozenset["Site"] = frozenset(), sockets: SocketSource | None = None
+) -> list[str]:
     """One probe: its place, cost and reason; or why the boundary needs none."""
     start = f"{site.boundary} {site.event}"
     if site in covered:
-        return [f"{start:28} no probe: {site.kernel_event}", f"    {_WHY_NONE[site.kernel_event]}"]
+        event = site.kernel_event
+        is_function = (sockets or socket_source(HOST)) == SocketSource.FUNCTIONS
+        told = _BY_FUNCTIONS[event] if is_function else event
+        return [f"{start:28} no probe: {told}", f"    {_WHY_NONE[event]}"]
     where = f"{visible(site.object.name)}+{site.file_offset:#x}"
     price = "stepped" if site.stepped else "emulated"
     inside = f", only in {site.only_in}" if site.only_in else ""

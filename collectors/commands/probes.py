@@ -159,7 +159,7 @@ def _plan_there(options: argparse.Namespace) -> int:
             write_plan_file(options.output, made.text(), options.force)
             print(f"{options.output}: {len(made.plan.sites)} probes for {made.target.exe}")
             return
-        planned, covered = _with_notes(made.plan, made.safety), made.has_socket_tracepoints
+        planned, covered = _with_notes(made.plan, made.safety), made.sockets
         if options.json:
             print(json.dumps(as_document(made.target, planned, covered), indent=2))
         else:

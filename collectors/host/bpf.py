@@ -56,6 +56,7 @@ class ProgramType(IntEnum):
 
 
 ATTACH_TRACE_RAW_TP = 23
+ATTACH_TRACE_FEXIT = 25
 ATTACH_PERF_EVENT = 41
 ATTACH_UPROBE_MULTI = 48
 UPROBE_MULTI_RETURN = 1
@@ -160,7 +161,7 @@ def load_program(
 
 
 def open_raw_tracepoint(program_fd: int) -> int:
-    """Attach a tp_btf program; the descriptor detaches it when closed."""
+    """Attach a tp_btf or fexit program; the descriptor detaches it when closed."""
     return bpf(Command.RAW_TRACEPOINT_OPEN, struct.pack("<QII", 0, program_fd, 0))
 
 

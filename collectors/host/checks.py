@@ -131,6 +131,14 @@ CHECKS = (
         "Use a kernel with BTF and CONFIG_BPF_EVENTS=y",
     ),
     Check(
+        "socket_events",
+        "socket events",
+        "useful",
+        HOST.socket_events.ask,
+        "level flow: commands without a probe in each of them",
+        "Nothing: level command is recorded instead, with two probes a command",
+    ),
+    Check(
         "task_storage",
         "task-local storage",
         "required",

@@ -6,11 +6,15 @@ import os
 from importlib import resources
 from typing import Final
 
+from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.libbpf import open_library
 from tlstax.collectors.host.settings import LackError
 
 GUARDED: Final = "ledger_guarded.bpf.o"
 """The ledger with uprobe programs that cannot be preempted (Linux 6.10; preflight asks for it)."""
+
+SOCKET_PROGRAMS: Final = (b"on_receive", b"on_send")
+"""Those at tracepoints that not every kernel has: they are loaded only where it has them."""
 
 
 def _load(library: ctypes.CDLL, path: str) -> None:
@@ -20,6 +24,9 @@ def _load(library: ctypes.CDLL, path: str) -> None:
         error = ctypes.get_errno()
         raise OSError(error, f"not opened: {os.strerror(error)}", os.path.basename(path))
     try:
+        for name in SOCKET_PROGRAMS if not HOST.socket_tracepoints else ():
+            if program := library.bpf_object__find_program_by_name(handle, name):
+                library.bpf_program__set_autoload(program, False)
         error = -library.bpf_object__load(handle)
         if error > 0:
             raise OSError(error, f"not loaded: {os.strerror(error)}", os.path.basename(path))

@@ -17,13 +17,14 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Final, Generic, TypeVar
 
-from tlstax.collectors.host import bpf
+from tlstax.collectors.host import bpf, socket_events
 from tlstax.collectors.host.bpf import MapType, ProgramType
-from tlstax.collectors.host.libbpf import open_library, tracepoint_argument_counts
+from tlstax.collectors.host.libbpf import open_library
 from tlstax.collectors.host.settings import LackError
+from tlstax.collectors.host.socket_events import SocketSource
 from tlstax.collectors.host.trial_code import (
     PAGE_BYTES,
     RETURN_ZERO,
@@ -37,7 +38,6 @@ from tlstax.collectors.host.trial_code import (
 
 CALL_COUNT = 23
 SPIN_SECONDS = 0.05
-SOCKET_EVENTS: Final = ("sock_recv_length", "sock_send_length")
 Found = TypeVar("Found")
 
 
@@ -206,23 +206,21 @@ def hardware_cycles() -> str:
 
 def state_of_switch() -> str:
     """Whether sched_switch passes the state of the thread that leaves the CPU."""
-    count = _argument_counts()["sched_switch"]
+    count = socket_events.argument_counts()["sched_switch"]
     if count < 4:
         raise LackError(f"sched_switch passes {count} arguments")
     return f"sched_switch passes {count} arguments"
 
 
-def socket_tracepoints() -> str:
-    """Whether there are tracepoints for what a socket received and sent."""
-    lacking = [name for name in SOCKET_EVENTS if not _argument_counts()[name]]
-    if lacking:
-        raise LackError(f"no {' and no '.join(lacking)}")
-    return " and ".join(SOCKET_EVENTS)
-
-
-@cache
-def _argument_counts() -> dict[str, int]:
-    return tracepoint_argument_counts("sched_switch", *SOCKET_EVENTS)
+def events_of_sockets() -> str:
+    """What tells that a socket received or sent."""
+    try:
+        return HOST.socket_tracepoints.ask()
+    except (LackError, OSError) as lack:
+        try:
+            return HOST.socket_functions.ask()
+        except (LackError, OSError) as further:
+            raise LackError(f"{lack}; {further}") from None
 
 
 def emulated_forms() -> frozenset[str]:
@@ -244,12 +242,30 @@ class Features:
     tp_btf: Feature[str]
     state_of_switch: Feature[str]
     socket_tracepoints: Feature[str]
+    socket_functions: Feature[str]
+    socket_events: Feature[str]  # either of both
     task_storage: Feature[str]
     ring_buffer: Feature[str]
     stack_map: Feature[str]
     cpu_clock: Feature[str]
     cycles: Feature[str]
     emulated_forms: Feature[frozenset[str]]
+
+
+def socket_source(features: Features) -> SocketSource:
+    """What events of sockets come from on a host."""
+    if features.socket_tracepoints:
+        return SocketSource.TRACEPOINTS
+    return SocketSource.FUNCTIONS if features.socket_functions else SocketSource.NONE
+
+
+def lack_of_sockets(features: Features) -> str:
+    """Why a host has no events of sockets, as a clause; "" where it has them."""
+    try:
+        features.socket_events.ask()
+    except (LackError, OSError) as lack:
+        return str(lack)
+    return ""
 
 
 HOST: Final = Features(
@@ -259,7 +275,9 @@ HOST: Final = Features(
     uprobe_multi=Feature(uprobe_multi),
     tp_btf=Feature(tracepoint_with_types),
     state_of_switch=Feature(state_of_switch),
-    socket_tracepoints=Feature(socket_tracepoints),
+    socket_tracepoints=Feature(socket_events.tracepoints),
+    socket_functions=Feature(socket_events.functions),
+    socket_events=Feature(events_of_sockets),
     task_storage=Feature(task_storage),
     ring_buffer=Feature(ring_buffer),
     stack_map=Feature(stack_map),

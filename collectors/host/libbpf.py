@@ -2,6 +2,7 @@
 """libbpf.so.1 through ctypes: the functions that are called, and the kernel's types (BTF)."""
 
 import ctypes
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -111,6 +112,29 @@ def tracepoint_argument_counts(*names: str) -> dict[str, int]:
         return {name: _argument_count(library, btf, name) for name in names}
     finally:
         library.btf__free(btf)
+
+
+def function_numbers(argument_counts: Mapping[str, int]) -> dict[str, int]:
+    """Numbers of the kernel's functions in its types; without those of other argument counts.
+
+    Empty when the kernel has no BTF. Raises OSError where libbpf is not installed.
+    """
+    library = open_library()
+    btf = library.btf__load_vmlinux_btf()
+    if not btf:
+        return {}
+    kind_func = 12
+    found = {}
+    try:
+        for name, count in argument_counts.items():
+            number = library.btf__find_by_name_kind(btf, name.encode(), kind_func)
+            function = library.btf__type_by_id(btf, number) if number > 0 else None
+            prototype = library.btf__type_by_id(btf, function[2]) if function else None
+            if prototype and prototype[1] & 0xFFFF == count:
+                found[name] = int(number)
+    finally:
+        library.btf__free(btf)
+    return found
 
 
 def _argument_count(library: ctypes.CDLL, btf: int, name: str) -> int:

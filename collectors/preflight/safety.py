@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from tlstax import TlstaxError
-from tlstax.collectors.host.features import HOST
+from tlstax.collectors.host.features import HOST, lack_of_sockets, socket_source
+from tlstax.collectors.host.socket_events import SocketSource
 from tlstax.collectors.placement.model import NO_LIMITS, Limits
 from tlstax.collectors.preflight.hazards import VARIANTS
 from tlstax.collectors.preflight.judge import Finding, Status
@@ -24,6 +25,13 @@ _SEEN_IN_PLAN: Final = frozenset(
     }
 )
 
+_SOCKET_EVENTS: Final = "socket-events"
+_WITHOUT_EVENTS: Final = (
+    "Level flow needs events of sockets (tracepoints of Linux 6.3, or programs at the returns of "
+    "the kernel's functions), which this kernel lacks{why}: recorded at level command, which has "
+    "two probes for each command."
+)
+
 
 class Note(NamedTuple):
     """What a recording lacks because of a hazard."""
@@ -32,10 +40,10 @@ class Note(NamedTuple):
     text: str  # one or two sentences
 
 
-_NO_SOCKET_EVENTS: Final = Note(
-    "socket-events",
-    "Level flow needs sock_recv_length and sock_send_length (Linux 6.3), which this kernel lacks: "
-    "recorded at level command, which has two probes for each command.",
+_BY_FUNCTIONS: Final = Note(
+    _SOCKET_EVENTS,
+    "Commands are told by returns of the kernel's socket functions, as this kernel lacks the "
+    "tracepoints (Linux 6.3): a receive that waited when tlstax attached is not seen to end.",
 )
 
 
@@ -65,18 +73,30 @@ def safety_of(pid: int, findings: Sequence[Finding]) -> Safety:
 
 
 def at_level(
-    safety: Safety, level: Level, has_tracepoints: bool | None = None
+    safety: Safety, level: Level, sockets: SocketSource | None = None
 ) -> tuple[Safety, Level]:
-    """What is recorded where `level` was asked for, with a note if that is another level.
+    """What is recorded where `level` was asked for, with notes on what that lacks.
 
-    `has_tracepoints`: whether the kernel has those of sockets; None: as this host's.
+    `sockets`: what the kernel's events of sockets come from; None: as on this host.
     """
     level = min(level, safety.level_most)
     if level != Level.FLOW:
         return safety, level
-    if HOST.socket_tracepoints if has_tracepoints is None else has_tracepoints:
+    found = sockets or socket_source(HOST)
+    if found == SocketSource.TRACEPOINTS:
         return safety, level
-    return replace(safety, notes=(*safety.notes, _NO_SOCKET_EVENTS)), Level.COMMAND
+    if found == SocketSource.FUNCTIONS:
+        return noted(safety, _BY_FUNCTIONS), level
+    why = f" ({lack_of_sockets(HOST)})" if sockets is None else ""
+    text = _WITHOUT_EVENTS.format(why=why)
+    return noted(safety, Note(_SOCKET_EVENTS, text)), Level.COMMAND
+
+
+def noted(safety: Safety, note: Note) -> Safety:
+    """With a note, which is there once."""
+    if note in safety.notes:
+        return safety
+    return replace(safety, notes=(*safety.notes, note))
 
 
 def restrictions(findings: Sequence[Finding]) -> Safety:

@@ -41,7 +41,8 @@ static int attach_programs(struct engine *engine, const char *const *names, u32 
 		int fd = bpf_raw_tracepoint_open(NULL, bpf_program__fd(program));
 		int error = links_add(group_of(engine, group), fd < 0 ? -errno : fd);
 		if (error)
-			return engine_refused("cannot attach to the scheduler", error);
+			return engine_refused(
+				"cannot attach to events of the scheduler or of sockets", error);
 		watchdog_beat();
 	}
 	return 0;
@@ -53,12 +54,16 @@ static int attach_programs(struct engine *engine, const char *const *names, u32 
  */
 static int attach_dense(struct engine *engine, const struct plan *plan, const struct target *target)
 {
-	static const char *const names[] = {"on_switch", "on_wakeup", "on_receive", "on_send"};
+	const char *names[2 + SOCKET_PLACES] = {"on_switch", "on_wakeup"};
+	u32 count = 2;
 
 	pause_as(engine, 0);
 	if (engine->is_flow && engine_note_ports(engine, target->pid))
 		return -1;
-	if (attach_programs(engine, names, uses_sockets(engine) ? 4 : 2, LINKS_DENSE) ||
+	for (u32 i = 0; i < SOCKET_PLACES; i++)
+		if (engine_has_place(engine, i))
+			names[count++] = socket_places[i].program;
+	if (attach_programs(engine, names, count, LINKS_DENSE) ||
 	    engine_iterate(engine->each_thread))
 		return -1;
 	return uprobes_attach(engine, plan, target, true);

@@ -122,10 +122,12 @@ static int configure(struct engine *engine, const struct plan *plan, const struc
 		error = bpf_map__reuse_fd(
 			engine_data_map(engine, ".data.heartbeat"),
 			bpf_map__fd(engine_data_map(engine->settings.beside, ".data.heartbeat")));
+	for (u32 i = 0; i < SOCKET_PLACES && !error; i++)
+		error = bpf_program__set_autoload(
+			bpf_object__find_program_by_name(engine->object, socket_places[i].program),
+			engine_has_place(engine, i));
 	for (u32 i = 0; i < engine->programs_count && !error; i++) {
 		struct engine_program *entry = &engine->programs[i];
-		if (!strcmp(entry->name, "on_receive") || !strcmp(entry->name, "on_send"))
-			error = bpf_program__set_autoload(entry->program, uses_sockets(engine));
 		if (!error && engine->features.has_multi &&
 		    (!strcmp(entry->name, "on_enter") || !strcmp(entry->name, "on_leave")))
 			error = bpf_program__set_expected_attach_type(
@@ -212,21 +214,25 @@ int engine_load(struct engine *engine, const struct plan *plan, const struct tar
 	if (engine->shards_count > SHARDS_MOST)
 		engine->shards_count = SHARDS_MOST;
 	engine->is_flow = settings->level == LEVEL_FLOW && plan->role == 0;
-	if (engine->is_flow && !engine->features.has_sockets)
-		return fail(EXIT_CODE_HOST, "level flow: this kernel has no events of sockets "
-					    "(Linux 6.3): plan for level command or record");
+	bool has_sockets = engine->features.sockets != SOCKETS_NONE;
+	if (engine->is_flow && !has_sockets)
+		return fail(EXIT_CODE_HOST,
+			    "level flow: this kernel has no events of sockets (Linux 6.3): %s. "
+			    "Plan for level command or record",
+			    sockets_lack());
 	for (u32 i = 0; i < plan->sites_count && !engine->is_flow; i++)
-		engine->is_covered |= plan->sites[i].is_covered && engine->features.has_sockets;
+		engine->is_covered |= plan->sites[i].is_covered && has_sockets;
 	const void *content = object_content(plan->is_guarded, &size);
 	LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = "ledger");
 	engine->object = bpf_object__open_mem(content, size, &options);
 	if (!engine->object)
 		return engine_refused("cannot read the programs", errno);
-	static const char *const names[] = {
-		"on_switch",	  "on_wakeup", "on_receive", "on_send",	 "on_fork",
-		"on_exit_thread", "on_exec",   "on_sample",  "on_enter", "on_leave"};
+	static const char *const names[] = {"on_switch", "on_wakeup", "on_fork",  "on_exit_thread",
+					    "on_exec",	 "on_sample", "on_enter", "on_leave"};
 	for (u32 i = 0; i < COUNT(names); i++)
 		add_program(engine, names[i]);
+	for (u32 i = 0; i < SOCKET_PLACES; i++)
+		add_program(engine, socket_places[i].program);
 	if (configure(engine, plan, target))
 		return -1;
 	int error = bpf_object__load(engine->object);

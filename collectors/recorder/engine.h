@@ -31,7 +31,7 @@ struct engine_program {
 struct engine {
 	struct settings settings;
 	struct features features;
-	bool is_covered; /* the tracepoints of sockets replace the probes that the plan marks */
+	bool is_covered; /* events of sockets replace the probes that the plan marks */
 	bool is_flow;	 /* they alone tell commands */
 	u32 cpus_count;	 /* numbers that a CPU can have */
 	u32 shards_count;
@@ -97,6 +97,12 @@ int engine_note_ports(const struct engine *engine, int pid);
 static inline bool uses_sockets(const struct engine *engine)
 {
 	return engine->is_covered || engine->is_flow;
+}
+
+/* Whether a program is at a place of socket_events.h. */
+static inline bool engine_has_place(const struct engine *engine, u32 place)
+{
+	return uses_sockets(engine) && sockets_have(engine->features.sockets, place);
 }
 
 /* Run an iterator over all it iterates. */

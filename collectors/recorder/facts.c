@@ -11,6 +11,7 @@
 
 #include "answers.h"
 #include "failure.h"
+#include "kernel_features.h"
 #include "proc.h"
 #include "stream.h"
 #include "target.h"
@@ -206,7 +207,11 @@ static int put_host(const char *symbols)
 	struct utsname host;
 
 	uname(&host);
-	if (put_text("/machine", host.machine) || put_command_line() || put_groups("self"))
+	sockets_source();
+	kernel_types_forget();
+	if (put_text("/machine", host.machine) ||
+	    put_text("/socket-events", socket_source_names[sockets_source()]) ||
+	    put_command_line() || put_groups("self"))
 		return -1;
 	for (u32 i = 0; i < COUNT(host_facts); i++)
 		if (put_file(host_facts[i]))

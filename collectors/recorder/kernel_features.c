@@ -175,6 +175,21 @@ bool features_try_multi(void)
 
 /* ---- types ---- */
 
+static struct btf *types;
+
+const struct btf *kernel_types(void)
+{
+	if (!types)
+		types = btf__load_vmlinux_btf();
+	return types;
+}
+
+void kernel_types_forget(void)
+{
+	btf__free(types);
+	types = NULL;
+}
+
 /* Arguments that a tracepoint passes to a program, 0: the kernel does not have it. */
 static u32 argument_count(const struct btf *btf, const char *tracepoint)
 {
@@ -197,7 +212,7 @@ static u32 argument_count(const struct btf *btf, const char *tracepoint)
 
 int features_find(struct features *features)
 {
-	struct btf *btf = btf__load_vmlinux_btf();
+	const struct btf *btf = kernel_types();
 
 	if (!btf)
 		return fail(
@@ -206,9 +221,8 @@ int features_find(struct features *features)
 			"read: %s",
 			strerror(errno));
 	features->switch_has_state = argument_count(btf, "sched_switch") >= 4;
-	features->has_sockets =
-		argument_count(btf, "sock_recv_length") && argument_count(btf, "sock_send_length");
-	btf__free(btf);
+	features->sockets = sockets_source();
+	kernel_types_forget();
 	features->has_multi = features_try_multi();
 	return 0;
 }

@@ -3,13 +3,20 @@
 #ifndef TLSTAX_KERNEL_FEATURES_H
 #define TLSTAX_KERNEL_FEATURES_H
 
-#include "types.h"
+#include "socket_events.h"
 
 struct features {
 	bool has_multi;	       /* uprobe_multi links that see every thread of a process */
-	bool has_sockets;      /* sock_recv_length and sock_send_length */
 	bool switch_has_state; /* sched_switch passes the state of the thread that leaves */
+	enum socket_source sockets;
 };
+
+struct btf;
+
+/* The kernel's types, 20 MB that are read once; NULL: it has none. */
+const struct btf *kernel_types(void);
+
+void kernel_types_forget(void);
 
 /* Fails where the kernel has no types (BTF). */
 int features_find(struct features *features);

@@ -226,6 +226,7 @@ static void choose_level(struct options *options)
 
 	if (!options->chooses_level)
 		return;
+	sockets_source();   /* its trial has the watchdog for itself */
 	watchdog_arm(true); /* what counts is attached */
 	bool is_counted = rates_count(target.pid, &rates);
 	watchdog_arm(false);
@@ -247,6 +248,7 @@ static int begin(struct options *options, const char *text, size_t length, bool 
 	if (start_check(options, &plan) || target_open(&target, options->pid) ||
 	    (!options->may_be_traced && target_is_traced(&target)) || target_verify(&target, &plan))
 		return -1;
+	sockets_use(options->sockets);
 	choose_level(options);
 	if (start_settings(options, &plan, &target, &settings) || start_tables(options, &plan) ||
 	    engine_load(&engine, &plan, &target, &settings) ||

@@ -38,6 +38,7 @@ static const char help[] =
 	"  --or-everything  if nothing fits the budget, record everything without a limit\n"
 	"  --reader N       with --budget: count the CPU time of this process, which reads, too\n"
 	"  --queue SIZE     memory for what the reader has not taken, such as 8M\n"
+	"  --socket-events SOURCE  only tracepoints or functions (what this host has)\n"
 	"  --any-kernel     use a plan that was made on another kernel release\n"
 	"  --traced         record a process that a debugger or strace traces, which may end it\n"
 	"  --output FILE    write there instead of standard output; the file must not exist\n"
@@ -78,6 +79,7 @@ static const struct option names[] = {
 	{"wait-walks", required_argument, NULL, 'x'},
 	{"floor-cpus", required_argument, NULL, 'm'},
 	{"choose-level", no_argument, NULL, 'g'},
+	{"socket-events", required_argument, NULL, 'z'},
 	{NULL, 0, NULL, 0},
 };
 
@@ -192,6 +194,11 @@ static bool take(struct options *options, int letter, const char *value)
 			return false;
 		options->walks_most = (u32)count;
 		return true;
+	case 'z':
+		while (options->sockets++ < SOCKETS_FUNCTIONS)
+			if (!strcmp(value, socket_source_names[options->sockets]))
+				return options->sockets != SOCKETS_NONE;
+		return false;
 	case 'n':
 		options->or_everything = true;
 		return true;

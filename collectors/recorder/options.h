@@ -4,6 +4,7 @@
 #define TLSTAX_OPTIONS_H
 
 #include "plan.h"
+#include "socket_events.h"
 
 struct options {
 	const char *plan, *output;
@@ -24,8 +25,9 @@ struct options {
 	size_t queue_bytes;
 	bool any_kernel, may_be_traced;
 	bool is_serving, removes_itself;
-	bool is_pricing;    /* measure what a probe costs, and nothing else */
-	bool is_controlled; /* standard input says when windows end */
+	bool is_pricing;	    /* measure what a probe costs, and nothing else */
+	enum socket_source sockets; /* the only one to use; SOCKETS_UNKNOWN: what this host has */
+	bool is_controlled;	    /* standard input says when windows end */
 };
 
 /* -1: failure says what is wrong. 1: help or version was printed. */

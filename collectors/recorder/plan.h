@@ -46,7 +46,7 @@ struct plan_file {
 struct plan_site {
 	u32 file;
 	bool is_exit, is_return, is_dense;
-	bool is_covered; /* by the tracepoints of sockets, where the kernel has them */
+	bool is_covered; /* by events of sockets, where this host has them */
 	u64 offset;	 /* in the file */
 	u64 cookie;
 	double price_ns; /* of a hit in a loop, without its program */

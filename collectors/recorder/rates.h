@@ -2,9 +2,6 @@
 /*
  * How often the events happen at which a ledger would run, counted before anything of it is
  * attached.
- *
- * A program of 17 instructions counts each event for 100 ms. It follows nothing, so it costs what a
- * tracepoint costs and no more.
  */
 #ifndef TLSTAX_RATES_H
 #define TLSTAX_RATES_H

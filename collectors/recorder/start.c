@@ -154,7 +154,8 @@ static bool put_start(const struct engine *engine, const struct target *target,
 	start->cpus_count = engine->cpus_count;
 	start->online_count = read_cpus("online", cpus, CPUS_MOST);
 	start->multi = engine->features.has_multi;
-	start->socket_tracepoints = uses_sockets(engine);
+	if (uses_sockets(engine))
+		start->socket_events = engine->features.sockets == SOCKETS_FUNCTIONS ? 2 : 1;
 	start->switch_has_state = engine->features.switch_has_state;
 	snprintf(start->level, sizeof(start->level), "%s", level_names[engine->settings.level]);
 	snprintf(start->hostname, sizeof(start->hostname), "%s", host.nodename);

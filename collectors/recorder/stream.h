@@ -73,13 +73,13 @@ struct stream_start {
 	s32 pid;	  /* of the target */
 	s32 own_pid;	  /* of the target in its own pid namespace */
 	u32 sample_hz;
-	u32 slots_count;	/* threads that can have an account at a time */
-	u32 cpus_count;		/* numbers that a CPU of the host can have */
-	u32 online_count;	/* CPUs that were online */
-	u32 multi;		/* 1: uprobe_multi links; 0: a perf event for each probe */
-	u32 socket_tracepoints; /* 1: they replace the probes that the plan marks, or tell commands
-				 */
-	u32 switch_has_state;	/* 1: sched_switch passes the state of the thread that leaves */
+	u32 slots_count;   /* threads that can have an account at a time */
+	u32 cpus_count;	   /* numbers that a CPU of the host can have */
+	u32 online_count;  /* CPUs that were online */
+	u32 multi;	   /* 1: uprobe_multi links; 0: a perf event for each probe */
+	u32 socket_events; /* they replace the probes that the plan marks, or tell commands; 1: by
+			      tracepoints; 2: by returns of the kernel's functions; 0: not used */
+	u32 switch_has_state; /* 1: sched_switch passes the state of the thread that leaves */
 	u32 reserved;
 	char level[16]; /* what is recorded: sample, handshake, flow, command, record */
 	char hostname[72];

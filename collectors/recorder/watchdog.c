@@ -81,6 +81,8 @@ void watchdog_beat(void)
 {
 	u64 now = monotonic_ns();
 
+	if (!shared)
+		return; /* it was not started: requests are served */
 	if (shared->is_armed && now - shared->beat_ns > STALE_NS)
 		is_missed = true;
 	__atomic_store_n(&shared->beat_ns, now, __ATOMIC_RELAXED);
@@ -101,7 +103,8 @@ bool watchdog_missed(void)
 void watchdog_arm(bool on)
 {
 	watchdog_beat();
-	__atomic_store_n(&shared->is_armed, on, __ATOMIC_RELEASE);
+	if (shared)
+		__atomic_store_n(&shared->is_armed, on, __ATOMIC_RELEASE);
 }
 
 int watchdog_check(void)

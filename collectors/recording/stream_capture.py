@@ -322,6 +322,7 @@ def _facts(replay: Replay) -> Iterator[schema.Meta]:
         "cpu_flags": " ".join(sorted(flags)),
         "engine": "native",
         "command_level": text_of(start.level),
+        "socket_events": replay.socket_source,
         **engine_asked(replay, int(start.start_cpu_ns)),
         "effect_floor_cpus": f"{FLOOR_CPUS:g}",
         "privacy": PRIVACY,

@@ -7,7 +7,7 @@ from typing import Final
 from tlstax.collectors.capture import schema
 from tlstax.collectors.placement.model import Library, Plan, Site
 from tlstax.collectors.process.target import Target
-from tlstax.collectors.recording.programs.names import SAMPLER, SOCKET_TRACEPOINTS
+from tlstax.collectors.recording.programs.names import SAMPLER, SOCKET_FUNCTIONS, SOCKET_TRACEPOINTS
 from tlstax.collectors.recording.stream.replay import Replay
 
 SERVER_ID: Final = 1
@@ -63,13 +63,13 @@ def probe_rows(replay: Replay, target_id: int = SERVER_ID) -> list[tuple[int | s
     for place, site in enumerate(replay.plan.sites):
         number += 1
         if not replay.is_attached(site):
-            continue  # a tracepoint replaces it
+            continue  # events of sockets replace it
         row = probe_row(number, site, suffix, 0, site.cost_ns if measured else None)
         rows.append((place, row._replace(target_id=target_id)))
     for name, (kind, cost_ns) in replay.program_costs().items():
         number += 1
         boundary = "sample" if name == SAMPLER else "scheduler"
-        if name in SOCKET_TRACEPOINTS:
+        if name in SOCKET_TRACEPOINTS or name in SOCKET_FUNCTIONS:
             boundary = "socket"
         probe = schema.Probe(
             number, boundary, "enter", name, "kernel", "", 0, "", kind, 0, 0, cost_ns, target_id

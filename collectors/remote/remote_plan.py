@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Final
 
 from tlstax.collectors.host.child import run_in_child
+from tlstax.collectors.host.socket_events import SocketSource
 from tlstax.collectors.placement.model import Plan
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.preflight.examination import examine_elsewhere
 from tlstax.collectors.preflight.hazards import load_hazards
 from tlstax.collectors.preflight.judge import Finding, Status
-from tlstax.collectors.preflight.kernel_build import this_kernel
 from tlstax.collectors.preflight.safety import Safety, at_level, restrictions, safety_of
 from tlstax.collectors.process.control_groups import Group
 from tlstax.collectors.process.find_process import find_in_group
@@ -20,7 +20,7 @@ from tlstax.collectors.process.target import Target
 from tlstax.collectors.process.usable_cpus import usable_cpus_count
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.remote.connection import Tell
-from tlstax.collectors.remote.image import Image
+from tlstax.collectors.remote.image import SOCKETS_FACT, Image
 from tlstax.collectors.remote.remote_prices import costs_there
 from tlstax.probes.model import Level
 
@@ -53,17 +53,20 @@ class RemotePlan:
     stretches: Plan | None = None
 
     @property
-    def has_socket_tracepoints(self) -> bool:
-        """Whether its kernel has the tracepoints of sockets, which came with Linux 6.3."""
-        return _has_tracepoints(self.target.proc)
+    def sockets(self) -> SocketSource:
+        """What events of sockets come from there."""
+        return _sockets(self.target.proc)
 
     def text(self) -> str:
         """As a plan file; only while the image is there."""
         return plan_file_text(self.target, self.plan, self.safety, stretches=self.stretches)
 
 
-def _has_tracepoints(proc: Path) -> bool:
-    return this_kernel("", 1, proc).version >= (6, 3)
+def _sockets(proc: Path) -> SocketSource:
+    """What the recorder found there by trial."""
+    fact = proc.parent / SOCKETS_FACT
+    text = fact.read_text(errors="replace") if fact.is_file() else ""
+    return SocketSource(text) if text in set(SocketSource) else SocketSource.NONE
 
 
 def find(image: Image, request: PlanRequest) -> int:
@@ -90,9 +93,10 @@ def plan_there(image: Image, request: PlanRequest, tell: Tell, *, refuse: bool) 
     image.add_process(pid, SYMBOLS, tell)
     findings = findings_on(image, pid, request.accepted)
     safety = safety_of(pid, findings) if refuse else restrictions(findings)
-    has_tracepoints = _has_tracepoints(image.proc)
-    asked = Level.RECORD if request.chooses_level and not has_tracepoints else request.level
-    safety, level = at_level(safety, asked, has_tracepoints)
+    sockets = _sockets(image.proc)
+    is_without = sockets == SocketSource.NONE
+    asked = Level.RECORD if request.chooses_level and is_without else request.level
+    safety, level = at_level(safety, asked, sockets)
     rest = request.definitions, request.role, safety.limits, image.proc
     target, plan = plan_in_child(pid, level, *rest)
     stretches = None

@@ -6,9 +6,10 @@
  * Emits: ns per (thread, phase, state); latency histograms per phase; one record per handshake;
  *        phase-tagged CPU samples and off-CPU stacks; hit and loss counters.
  * Attaches: uprobes and uretprobes chosen by collectors/placement/placement.py; tp_btf
- * sched_switch, sched_wakeup, sched_process_fork, sched_process_exit, sched_process_exec, and where
- * the kernel has them sock_recv_length, sock_send_length; cpu-clock perf events; a task iterator
- *           for the threads that exist already, or found no room before.
+ *           sched_switch, sched_wakeup, sched_process_fork, sched_process_exit and
+ *           sched_process_exec; tp_btf sock_recv_length and sock_send_length, or else fexit of
+ *           inet_recvmsg, inet_sendmsg, and of inet6_ and unix_stream_ alike; cpu-clock perf
+ *           events; a task iterator for the threads that exist already, or found no room before.
  * Needs: BTF, ring buffer, task storage and bpf_task_pt_regs (kernel 5.15 or a backport);
  *        CAP_BPF and CAP_PERFMON, or root.
  * Blind to: time inside a phase whose entry probe was dropped (counted as uncertain); user stacks
@@ -636,28 +637,90 @@ static __always_inline struct thread_slot *socket_user(u64 *time_ns)
 }
 
 /* A receive returns: data, the end of the stream, or no data yet. */
-SEC("tp_btf/sock_recv_length")
-int on_receive(u64 *ctx)
+static __always_inline void receive_ends(u64 socket, s32 result, u32 flags)
 {
 	u64 now;
 	struct thread_slot *slot = socket_user(&now);
 	if (slot && config.flow)
-		flow_received(slot, ctx[0], (s32)ctx[1], (u32)ctx[2], now);
+		flow_received(slot, socket, result, flags, now);
 	else if (slot)
-		received(slot, ctx[0], now);
+		received(slot, socket, now);
+}
+
+static __always_inline void send_ends(u64 socket, s32 result)
+{
+	u64 now;
+	struct thread_slot *slot = socket_user(&now);
+	if (slot && config.flow)
+		flow_sent(slot, socket, result, now);
+	else if (slot)
+		sent(slot, socket, result, now);
+}
+
+SEC("tp_btf/sock_recv_length")
+int on_receive(u64 *ctx)
+{
+	receive_ends(ctx[0], (s32)ctx[1], (u32)ctx[2]);
 	return 0;
 }
 
 SEC("tp_btf/sock_send_length")
 int on_send(u64 *ctx)
 {
-	u64 now;
-	struct thread_slot *slot = socket_user(&now);
-	if (slot && config.flow)
-		flow_sent(slot, ctx[0], (s32)ctx[1], now);
-	else if (slot)
-		sent(slot, ctx[0], (s32)ctx[1], now);
+	send_ends(ctx[0], (s32)ctx[1]);
 	return 0;
+}
+
+/*
+ * Without these tracepoints: the functions that each kind of socket has for it, when they return.
+ * A call that was under way when this was attached is not seen. The recorder has them loaded.
+ */
+static __noinline int receive_returns(u64 *ctx)
+{
+	receive_ends((u64)((struct socket *)ctx[0])->sk, (s32)ctx[4], (u32)ctx[3]);
+	return 0;
+}
+
+static __noinline int send_returns(u64 *ctx)
+{
+	send_ends((u64)((struct socket *)ctx[0])->sk, (s32)ctx[3]);
+	return 0;
+}
+
+SEC("?fexit/inet_recvmsg")
+int inet_received(u64 *ctx)
+{
+	return receive_returns(ctx);
+}
+
+SEC("?fexit/inet6_recvmsg")
+int inet6_received(u64 *ctx)
+{
+	return receive_returns(ctx);
+}
+
+SEC("?fexit/unix_stream_recvmsg")
+int unix_received(u64 *ctx)
+{
+	return receive_returns(ctx);
+}
+
+SEC("?fexit/inet_sendmsg")
+int inet_sent(u64 *ctx)
+{
+	return send_returns(ctx);
+}
+
+SEC("?fexit/inet6_sendmsg")
+int inet6_sent(u64 *ctx)
+{
+	return send_returns(ctx);
+}
+
+SEC("?fexit/unix_stream_sendmsg")
+int unix_sent(u64 *ctx)
+{
+	return send_returns(ctx);
 }
 
 /* ---- samples ---- */

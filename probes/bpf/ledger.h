@@ -297,7 +297,7 @@ struct config {
 	s32 tgid;
 	u32 switch_has_state;	   /* tp_btf sched_switch passes prev_state (5.18+) */
 	u32 client;		   /* its other work is background: 1 client, 2 tunnel or proxy */
-	u32 covered_by_tracepoint; /* sock_recv_length and sock_send_length are used (6.3+) */
+	u32 covered_by_tracepoint; /* events of sockets are used: see on_receive() */
 	u32 slots;		   /* threads that can have an account at a time */
 	u32 shards;		   /* of latencies and hits: CPUs, as far as each has its own */
 	u32 flow;		   /* sockets alone tell commands: see flow.bpf.h */

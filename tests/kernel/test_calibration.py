@@ -14,9 +14,10 @@ from tlstax import ExitCode
 from tlstax.__main__ import main
 from tlstax.collectors.binary.instructions import TRIAL_FORMS
 from tlstax.collectors.host.executable import recorder_path
-from tlstax.collectors.host.features import emulated_forms
+from tlstax.collectors.host.features import HOST, emulated_forms, socket_source
 from tlstax.collectors.host.probe_costs.costs import host, load, path, prices_in
 from tlstax.collectors.host.probe_costs.prices import HostCosts, host_costs_of
+from tlstax.collectors.host.socket_events import SocketSource
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("uprobes", "btf")]
 
@@ -51,6 +52,9 @@ def calibrated(
 def test_doctor_measures_every_kind_and_keeps_it(calibrated: Calibrated) -> None:
     prices, kept = calibrated.prices, calibrated.kept
     assert {kind for kind, _ in prices} >= {"uprobe", "uretprobe", "tp_btf", "perf_event"}
+    assert ("fexit" in {kind for kind, _ in prices}) == (
+        socket_source(HOST) == SocketSource.FUNCTIONS
+    )
     assert all(row["low_ns"] <= row["cost_ns"] <= row["high_ns"] for row in prices.values())
     assert kept is not None
     assert kept.measured

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.host.features import HOST, Features
+from tlstax.collectors.host.features import HOST, Features, socket_source
+from tlstax.collectors.host.socket_events import SocketSource
 from tlstax.collectors.placement.model import Plan, Site
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.recording.programs import ledger_layout as layout
@@ -24,6 +25,7 @@ from tlstax.collectors.recording.programs.names import (
     DENSE_TRACEPOINTS,
     RARE_TRACEPOINTS,
     SAMPLER,
+    SOCKET_FUNCTIONS,
     SOCKET_TRACEPOINTS,
 )
 from tlstax.collectors.recording.programs.site_cookies import cookie_of, dense
@@ -80,10 +82,10 @@ class Engine:
         self.covered_by_tracepoint = (
             not plan.is_flow
             and any(plan.covered_by_tracepoint(site) for site in plan.sites)
-            and bool(options.features.socket_tracepoints)
+            and bool(options.features.socket_events)
         )
         self.uses_sockets = plan.is_flow or self.covered_by_tracepoint
-        sockets = tuple(SOCKET_TRACEPOINTS) if self.uses_sockets else ()
+        sockets = self._socket_programs()
         self._dense_tracepoints = (*DENSE_TRACEPOINTS, *sockets)
         self.tracepoints = (*self._dense_tracepoints, *RARE_TRACEPOINTS)
         try:
@@ -106,10 +108,19 @@ class Engine:
         """Whether a site of the plan gets a probe: a tracepoint may replace it."""
         return not (self.covered_by_tracepoint and self.plan.covered_by_tracepoint(site))
 
+    def _socket_programs(self) -> tuple[str, ...]:
+        """The programs at events of sockets."""
+        if not self.uses_sockets:
+            return ()
+        source = socket_source(self.options.features)
+        programs = SOCKET_FUNCTIONS if source == SocketSource.FUNCTIONS else SOCKET_TRACEPOINTS
+        return tuple(programs)
+
     def _configure(self) -> None:
         bpf = self._object
-        for program in SOCKET_TRACEPOINTS:
-            bpf.set_autoload(program, self.uses_sockets)
+        used = self._socket_programs()
+        for program in (*SOCKET_TRACEPOINTS, *SOCKET_FUNCTIONS):
+            bpf.set_autoload(program, program in used)
         bpf.set_autoload("each_file", self.plan.is_flow)
         config = program_memory.Config()
         config.tgid = self.pid

@@ -4,7 +4,7 @@
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,14 @@ LAST_SWITCHES_S = 0.3  # they come after a thread was joined
 WINDOW = "500ms"
 
 
-def record(pid: int, plan_text: str, folder: Path, run: Callable[[], None]) -> "Recorded":
+def record(
+    pid: int, plan_text: str, folder: Path, run: Callable[[], None], options: Sequence[str] = ()
+) -> "Recorded":
     """Record while `run` runs."""
     plan, stream = folder / "truth.plan", folder / "truth.stream"
     plan.write_text(plan_text)
     program = os.environ.get("TLSTAX_RECORDER") or str(recorder_path())
-    command = [program, "--plan", str(plan), "--pid", str(pid), "--window", WINDOW]
+    command = [program, "--plan", str(plan), "--pid", str(pid), "--window", WINDOW, *options]
     with (
         stream.open("wb") as out,
         subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE) as recorder,

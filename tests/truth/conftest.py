@@ -9,7 +9,7 @@ import os
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,7 +40,7 @@ TOLERATED_SHARE, TOLERATED_NS = 0.05, 1_000_000
 # A trap costs an emulated CPU some hundred microseconds.
 EMULATED_SHARE, EMULATED_NS = 0.25, 25_000_000
 OUTCOMES = ("success", "failure", "abandoned")
-WAYS = ["recorder", "recorder-flow", "uprobes-only"]
+WAYS = ["recorder", "recorder-flow", "recorder-flow-functions", "uprobes-only"]
 Losses = Callable[[Mapping[str, int]], dict[str, int]]
 
 
@@ -194,7 +194,7 @@ def run_watched(truth_program: Path) -> Callable[..., list[dict[str, Any]]]:
 
 
 def nothing() -> str:
-    """The trial of the socket tracepoints on a kernel without them."""
+    """The trial of events of sockets on a kernel without them."""
     raise LackError
 
 
@@ -214,6 +214,7 @@ def measured_by_recorder(
     definitions: Path,
     folder: Path,
     real_losses: Losses,
+    options: Sequence[str] = (),
 ) -> Measured:
     """A run of the program that waits for its go byte, by the static recorder."""
     lines: list[dict[str, Any]] = []
@@ -226,7 +227,7 @@ def measured_by_recorder(
     text = plan_file_text(
         *plan_in_child(process.pid, level, definitions), Safety(guarded=is_guarded())
     )
-    recorded = record(process.pid, text, folder, go)
+    recorded = record(process.pid, text, folder, go, options)
     return measured_of(process.pid, lines, recorded, level, real_losses)
 
 
@@ -263,13 +264,16 @@ def measure(
 ) -> Callable[..., Measured]:  # fmt: skip
     """Run the program, with every boundary seen.
 
-    By the recorder at levels `record` and `flow`; with probes only, as on kernels before 6.3, by
-    what loads programs for tests.
+    By the recorder at levels `record` and `flow`, there also by returns of the kernel's functions;
+    with probes only, as on kernels without events of sockets, by what loads programs for tests.
     """
-    level = Level.FLOW if request.param.endswith("flow") else Level.RECORD
-    if level == Level.FLOW and not HOST.socket_tracepoints:
-        pytest.skip("this kernel lacks events of sockets (Linux 6.3)")
-    features = replace(HOST, socket_tracepoints=Feature(nothing))
+    level = Level.FLOW if "flow" in request.param else Level.RECORD
+    by_functions = request.param.endswith("functions")
+    if by_functions and not (HOST.socket_functions and HOST.socket_tracepoints):
+        pytest.skip("this kernel has no choice of socket events")
+    if level == Level.FLOW and not HOST.socket_events:
+        pytest.skip("this kernel lacks events of sockets")
+    features = replace(HOST, socket_events=Feature(nothing))
     options = Options(features=features, programs=safe_programs())
 
     def run(*arguments: object) -> Measured:
@@ -277,7 +281,9 @@ def measure(
             lines_until(process, "ready")
             definitions = repository / "tests/testprogs"
             if request.param.startswith("recorder"):
-                return measured_by_recorder(process, level, definitions, tmp_path, real_losses)
+                used = ("--socket-events", "functions") if by_functions else ()
+                rest = level, definitions, tmp_path, real_losses, used
+                return measured_by_recorder(process, *rest)
             _, plan = plan_in_child(process.pid, level, definitions)
             truth = [site for site in plan.sites if site.function.startswith("tt_")]
             assert truth, "the program's own functions were not found"

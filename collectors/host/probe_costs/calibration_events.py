@@ -3,6 +3,7 @@
 
 - a switch (tp_btf): two processes on one CPU exchange a byte, which takes two context switches; the
   cost is the difference per switch with and without an attached counting program;
+- a socket event (fexit), where that is what tells of sockets: a thread receives what it sent;
 - a sample: a loop of known length at a stack of 24 frames, with and without a CPU-clock event
   whose program walks the user and the kernel stack.
 
@@ -11,6 +12,7 @@ Both are small compared with the loop that is measured, so their intervals are w
 
 import ctypes
 import os
+import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -19,10 +21,12 @@ from typing import Final
 
 from tlstax.collectors.host import bpf
 from tlstax.collectors.host.bpf import MapType, ProgramType
+from tlstax.collectors.host.features import HOST, socket_source
 from tlstax.collectors.host.libbpf import open_library
 from tlstax.collectors.host.probe_costs.calibration import ALL, measure
 from tlstax.collectors.host.probe_costs.costs import measured_prices
 from tlstax.collectors.host.probe_costs.prices import Price, price_of
+from tlstax.collectors.host.socket_events import SocketSource, load_return_counter
 from tlstax.collectors.host.trial_code import (
     IS_ARM64,
     code_page,
@@ -35,6 +39,8 @@ from tlstax.collectors.host.trial_code import (
 
 ROUNDS: Final = 25
 TRIPS: Final = 400
+MESSAGES: Final = 2000
+MEASURED_FUNCTION: Final = "unix_stream_recvmsg"
 FRAMES: Final = 24
 SPIN_LOOPS: Final = 12_000_000
 SAMPLES_HZ: Final = (24_999, 4_999, 999)  # the first that the kernel accepts
@@ -48,7 +54,8 @@ def measure_all() -> list[Price]:
     known = {row[:2] for row in by_cpus}
     rest = [trial for trial in ALL if (trial.kind, trial.instruction) not in known]
     with one_cpu():
-        return [*by_cpus, *measure(rest, ROUNDS), *switch_price(), *sample_price()]
+        rest_prices = measure(rest, ROUNDS)
+        return [*by_cpus, *rest_prices, *switch_price(), *socket_price(), *sample_price()]
 
 
 @contextmanager
@@ -86,6 +93,36 @@ def switch_price() -> list[Price]:
                 hits = bpf.read_counter(counter) - before
                 costs.append((probed_ns - bare_ns) / max(1, hits))
     return [price_of("tp_btf", "sched_switch", costs)]
+
+
+def socket_price() -> list[Price]:
+    """The cost of a program at the return of a function; empty where there are tracepoints."""
+    if socket_source(HOST) != SocketSource.FUNCTIONS:
+        return []
+    costs = []
+    with ExitStack() as stack:
+        counter = counter_map(stack)
+        program = load_return_counter(stack, counter, MEASURED_FUNCTION)
+        here, there = (stack.enter_context(end) for end in socket.socketpair())
+        for _ in range(ROUNDS):
+            bare_ns = _messages_ns(here, there)
+            before = bpf.read_counter(counter)
+            link = bpf.open_raw_tracepoint(program)
+            try:
+                probed_ns = _messages_ns(here, there)
+            finally:
+                os.close(link)
+            hits = bpf.read_counter(counter) - before
+            costs.append((probed_ns - bare_ns) / max(1, hits))
+    return [price_of("fexit", MEASURED_FUNCTION, costs)]
+
+
+def _messages_ns(here: socket.socket, there: socket.socket) -> int:
+    start_ns = time.perf_counter_ns()
+    for _ in range(MESSAGES):
+        here.send(b"x")
+        there.recv(1)
+    return time.perf_counter_ns() - start_ns
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from tlstax.collectors.recording.programs.names import (
     LOSS_KINDS,
     RARE_TRACEPOINTS,
     SAMPLER,
+    SOCKET_FUNCTIONS,
+    SOCKET_SOURCES,
     SOCKET_TRACEPOINTS,
     WALK_COUNTS,
 )
@@ -114,14 +116,22 @@ class Replay(Totals):
         return bool(self.start.multi)
 
     @property
+    def socket_source(self) -> str:
+        """What events of sockets come from: tracepoints, functions or none."""
+        return SOCKET_SOURCES[min(self.start.socket_events, len(SOCKET_SOURCES) - 1)]
+
+    @property
     def tracepoints(self) -> tuple[str, ...]:
-        """The programs behind tracepoints."""
-        sockets = tuple(SOCKET_TRACEPOINTS) if self.start.socket_tracepoints else ()
-        return (*DENSE_TRACEPOINTS, *sockets, *RARE_TRACEPOINTS)
+        """The programs at events of the kernel."""
+        by_source = {
+            "tracepoints": tuple(SOCKET_TRACEPOINTS),
+            "functions": tuple(name for name in SOCKET_FUNCTIONS if name in self.programs),
+        }
+        return (*DENSE_TRACEPOINTS, *by_source.get(self.socket_source, ()), *RARE_TRACEPOINTS)
 
     def is_attached(self, site: Site) -> bool:
-        """Whether a site of the plan had a probe: a tracepoint may have replaced it."""
-        return not (self.start.socket_tracepoints and self.plan.covered_by_tracepoint(site))
+        """Whether a site of the plan had a probe: events of sockets may replace it."""
+        return not (self.start.socket_events and self.plan.covered_by_tracepoint(site))
 
     def site_hits(self) -> list[int]:
         """Hits of each site of the plan so far."""
@@ -146,5 +156,6 @@ class Replay(Totals):
         for name in (*self.tracepoints, SAMPLER):
             run_ns, runs = self.programs.get(name, (0, 0))
             kind = "perf_event" if name == SAMPLER else "tp_btf"
+            kind = "fexit" if name in SOCKET_FUNCTIONS else kind
             costs[name] = (kind, run_ns / runs if runs else None)
         return costs

@@ -34,9 +34,7 @@ from tlstax.workloads.servers.mariadb import PrivateServer
 pytestmark = [
     pytest.mark.root,
     pytest.mark.needs("btf", "uprobes"),
-    pytest.mark.skipif(
-        not HOST.socket_tracepoints, reason="this kernel lacks events of sockets (Linux 6.3)"
-    ),
+    pytest.mark.skipif(not HOST.socket_events, reason="this kernel lacks events of sockets"),
 ]
 
 TABLE_ROWS: Final = 1000

@@ -37,7 +37,7 @@ from tlstax.workloads.servers.request import ServerRequest
 pytestmark = [
     pytest.mark.root,
     pytest.mark.needs("btf", "uprobes"),
-    pytest.mark.skipif(not HOST.socket_tracepoints, reason="no events of sockets (Linux 6.3)"),
+    pytest.mark.skipif(not HOST.socket_events, reason="no events of sockets"),
 ]
 
 SERVERS: Final = os.environ.get("TLSTAX_SERVERS", "mariadb").split()

@@ -129,8 +129,8 @@ def semi_sync(request: pytest.FixtureRequest) -> tuple[str, ...]:
 @pytest.fixture(scope="module", params=[Level.RECORD, Level.FLOW], ids=["record", "flow"])
 def level(request: pytest.FixtureRequest) -> Level:
     """What is probed."""
-    if request.param == Level.FLOW and not HOST.socket_tracepoints:
-        pytest.skip("this kernel lacks events of sockets (Linux 6.3)")
+    if request.param == Level.FLOW and not HOST.socket_events:
+        pytest.skip("this kernel lacks events of sockets")
     return Level(request.param)
 
 

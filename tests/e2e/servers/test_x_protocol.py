@@ -111,8 +111,8 @@ def use(server: PrivateServer, port: int) -> None:
 def test_x_workers_have_roles_and_phases(
     name: str, level: Level, lab_directory: Path, tmp_path: Path
 ) -> None:
-    if level == Level.FLOW and not HOST.socket_tracepoints:
-        pytest.skip("this kernel lacks events of sockets (Linux 6.3)")
+    if level == Level.FLOW and not HOST.socket_events:
+        pytest.skip("this kernel lacks events of sockets")
     path, port = tmp_path / "capture", free_port()
     options = ("mysqlx = ON", f"mysqlx_port = {port}", "mysqlx_bind_address = 127.0.0.1")
     with (

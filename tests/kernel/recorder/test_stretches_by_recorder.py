@@ -18,9 +18,7 @@ from tlstax.tests.kernel.recorder_runs import PROGRAM
 pytestmark = [
     pytest.mark.root,
     pytest.mark.needs("btf", "uprobes"),
-    pytest.mark.skipif(
-        not HOST.socket_tracepoints, reason="this kernel lacks events of sockets (Linux 6.3)"
-    ),
+    pytest.mark.skipif(not HOST.socket_events, reason="this kernel lacks events of sockets"),
 ]
 CODE = "import ssl, sys; print('ready', flush=True); sys.stdin.read()"
 

@@ -22,7 +22,7 @@ from tlstax.tests.kernel.remote.sessions import GONE_SECONDS, Attach, line_of, s
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 
-@pytest.mark.skipif(not HOST.socket_tracepoints, reason="level flow needs Linux 6.3")
+@pytest.mark.skipif(not HOST.socket_events, reason="this kernel lacks events of sockets")
 def test_a_plan_with_calibration_stretches(
     box: RemoteHost, environment: dict[str, str], recorded_server: "subprocess.Popen[bytes]",
     repository: Path, tlstax: list[str], tmp_path: Path,

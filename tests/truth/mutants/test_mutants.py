@@ -43,7 +43,7 @@ MUTANTS = {
 SHORT: tuple[str, ...] = ("DROP_SWITCHES-100", "LOST_WINDOW-3", "NO_ACCOUNT-1")
 SHORT_FLOW: tuple[str, ...] = ("DROP_SWITCHES-100", "NO_EXIT-PHASE_TDE")
 NOT_AT_FLOW = ("NO_EXIT-PHASE_RECORD_WRITE",)  # which has no such phase
-LEVELS = [Level.RECORD, Level.FLOW] if HOST.socket_tracepoints else [Level.RECORD]
+LEVELS = [Level.RECORD, Level.FLOW] if HOST.socket_events else [Level.RECORD]
 if os.environ.get("TLSTAX_MUTANTS") == "all":
     SHORT, SHORT_FLOW = tuple(MUTANTS), tuple(m for m in MUTANTS if m not in NOT_AT_FLOW)
 CHOSEN = [(level, m) for level in LEVELS for m in (SHORT_FLOW if level == Level.FLOW else SHORT)]

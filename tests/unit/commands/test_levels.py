@@ -14,12 +14,12 @@ from tlstax.probes.model import Level
 class Host:
     """One with the events of sockets, or without."""
 
-    def __init__(self, *, socket_tracepoints: bool) -> None:
-        self.socket_tracepoints = socket_tracepoints
+    def __init__(self, *, socket_events: bool) -> None:
+        self.socket_events = socket_events
 
 
 def settled(monkeypatch: pytest.MonkeyPatch, has_events: bool = True, **given: Any) -> Any:
-    monkeypatch.setattr(levels, "HOST", Host(socket_tracepoints=has_events))
+    monkeypatch.setattr(levels, "HOST", Host(socket_events=has_events))
     defaults: dict[str, Any] = {
         "level": None, "budget": None, "calibrate": False, "client": [], "functions": (),
         "window": None, "collect": ("native",), "ssh": None,

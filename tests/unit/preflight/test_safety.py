@@ -9,6 +9,7 @@ import pytest
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.host.features import HOST, Feature
 from tlstax.collectors.host.settings import LackError
+from tlstax.collectors.host.socket_events import SocketSource
 from tlstax.collectors.placement.model import NO_LIMITS, Limits
 from tlstax.collectors.preflight.hazards import VARIANTS, load_hazards
 from tlstax.collectors.preflight.judge import Finding, Status
@@ -152,13 +153,18 @@ def test_without_events_of_sockets_commands_have_probes_and_it_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # At level flow nothing would ever be a command there.
-    lacking = replace(HOST, socket_tracepoints=Feature(without_socket_events))
+    lacking = replace(
+        HOST,
+        socket_tracepoints=Feature(without_socket_events),
+        socket_functions=Feature(without_socket_events),
+        socket_events=Feature(without_socket_events),
+    )
     monkeypatch.setattr("tlstax.collectors.preflight.safety.HOST", lacking)
     reduced = made_safe(request(SAFE, level=Level.FLOW))
     assert reduced.level == Level.COMMAND
     assert reduced.safety is not None
     (row,) = safety_rows(reduced.safety)
-    assert "recorded at level command" in row.consequence
+    assert "lacks (no sock_recv_length): recorded at level command" in row.consequence
     assert made_safe(reduced).safety == reduced.safety, "said once"
     below = made_safe(request(Safety(level_most=Level.SAMPLE), level=Level.FLOW))
     assert (below.level, list(safety_rows(below.safety))) == (Level.SAMPLE, [])
@@ -171,8 +177,31 @@ def test_with_events_of_sockets_level_flow_stays(monkeypatch: pytest.MonkeyPatch
 
 
 def test_another_host_s_kernel_decides_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    lacking = replace(HOST, socket_tracepoints=Feature(without_socket_events))
+    lacking = replace(
+        HOST,
+        socket_tracepoints=Feature(without_socket_events),
+        socket_functions=Feature(without_socket_events),
+        socket_events=Feature(without_socket_events),
+    )
     monkeypatch.setattr("tlstax.collectors.preflight.safety.HOST", lacking)
-    assert at_level(SAFE, Level.FLOW, has_tracepoints=True) == (SAFE, Level.FLOW)
-    safety, level = at_level(SAFE, Level.FLOW, has_tracepoints=False)
+    assert at_level(SAFE, Level.FLOW, SocketSource.TRACEPOINTS) == (SAFE, Level.FLOW)
+    safety, level = at_level(SAFE, Level.FLOW, SocketSource.NONE)
     assert (level, len(safety.notes)) == (Level.COMMAND, 1)
+    assert "lacks: recorded" in safety.notes[0].text, "why this host lacks them is no reason"
+
+
+def test_returns_of_functions_are_events_of_sockets_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    having = replace(
+        HOST,
+        socket_tracepoints=Feature(without_socket_events),
+        socket_functions=Feature(lambda: "returns of inet_recvmsg"),
+    )
+    monkeypatch.setattr("tlstax.collectors.preflight.safety.HOST", having)
+    reduced = made_safe(request(SAFE, level=Level.FLOW))
+    assert reduced.level == Level.FLOW
+    assert reduced.safety is not None
+    (row,) = safety_rows(reduced.safety)
+    assert "told by returns of the kernel's socket functions" in row.consequence
+    assert made_safe(reduced).safety == reduced.safety, "said once"

@@ -129,6 +129,36 @@ def test_a_stream_becomes_a_capture(whole: bytes, tmp_path: Path) -> None:
     assert "do_work" in symbols
 
 
+@pytest.mark.parametrize(
+    ("number", "source", "told"),
+    [
+        (0, "none", {}),
+        (1, "tracepoints", {"on_receive": ("tp_btf", 0), "on_send": ("tp_btf", 0)}),
+        (2, "functions", {"inet_received": ("fexit", 4), "unix_sent": ("fexit", 9)}),
+    ],
+)
+def test_what_told_of_sockets_is_in_the_capture(
+    parts: list[tuple[str, bytes]], tmp_path: Path, number: int, source: str,
+    told: dict[str, tuple[str, int]],
+) -> None:  # fmt: skip
+    start = KNOWN.layout("start").from_buffer_copy(parts[0][1])
+    start.socket_events = number
+    at = next(n for n, (kind, _) in enumerate(parts) if kind == "WINDOW")
+    programs = [
+        ("PROGRAM", struct("program", name=name, run_ns=1000, run_count=count))
+        for name, count in ((b"inet_received", 4), (b"unix_sent", 9))
+        if source == "functions"
+    ]
+    content = stream([("START", bytes(start)), *parts[1:at], *programs, *parts[at:]])
+    capture = tmp_path / "a.tlstax"
+    import_stream(io.BytesIO(content), "x.stream", capture, overwrite=False)
+    with CaptureReader.open(capture) as reader:
+        meta = {row.key: row.value for row in reader.rows(Meta)}
+        probes = [row for row in reader.rows(Probe) if row.boundary == "socket"]
+    assert meta["socket_events"] == source
+    assert {row.function: (row.kind, row.hits_count) for row in probes} == told
+
+
 def test_what_an_ended_process_used_is_not_known(
     parts: list[tuple[str, bytes]], tmp_path: Path
 ) -> None:
