@@ -40,8 +40,8 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 BUDGET = 7
 LOAD_MS, WORK_US = 90_000, 5
 DENSE_LEAST, PATIENCE_S = 3, 40.0
-# Traps are dear on an emulated CPU: whether 5 % suffice to alternate, or 50 % for everything, depends
-# on the kernel. Tests of that are of `timing`.
+# Traps are dear on an emulated CPU: whether 5 % suffice to alternate, or 50 % for everything,
+# depends on the kernel. Tests of that are of `timing`.
 EVERYTHING_PERCENT = 50
 ROUND_NS = 2_000_000  # a window ends where its accounts are read, one after another
 Run = Callable[..., tuple[int, str, Path]]
