@@ -114,6 +114,19 @@ def tracepoint_argument_counts(*names: str) -> dict[str, int]:
         library.btf__free(btf)
 
 
+def has_struct(name: str) -> bool:
+    """Whether the kernel's types have this struct. Raises OSError where libbpf is not installed."""
+    library = open_library()
+    btf = library.btf__load_vmlinux_btf()
+    if not btf:
+        return False
+    kind_struct = 4
+    try:
+        return bool(library.btf__find_by_name_kind(btf, name.encode(), kind_struct) > 0)
+    finally:
+        library.btf__free(btf)
+
+
 def function_numbers(argument_counts: Mapping[str, int]) -> dict[str, int]:
     """Numbers of the kernel's functions in its types; without those of other argument counts.
 

@@ -15,7 +15,11 @@ from typing import Final
 
 from tlstax.collectors.host import bpf
 from tlstax.collectors.host.bpf import ProgramType
-from tlstax.collectors.host.libbpf import function_numbers, tracepoint_argument_counts
+from tlstax.collectors.host.libbpf import (
+    function_numbers,
+    has_struct,
+    tracepoint_argument_counts,
+)
 from tlstax.collectors.host.settings import LackError
 from tlstax.collectors.host.trial_code import count_program, counter_map, kept
 
@@ -39,6 +43,12 @@ FUNCTIONS: Final = {
 }
 """Functions of the kernel, and how many arguments each has."""
 CALL_COUNT: Final = 23
+SAFE_TYPE: Final = "bpf_tramp_image"
+"""A struct that came with the fix of kernel commit e21aa341785c (Linux 5.12).
+
+Before it, the kernel frees the code around a function when its program is detached, also while a
+thread sleeps in the function, as threads do in a receive: it returns to freed memory.
+"""
 _FAMILIES: Final = {
     "inet": socket.AF_INET,
     "inet6": socket.AF_INET6,
@@ -67,7 +77,14 @@ def _numbers() -> dict[str, int]:
 
 
 def functions() -> str:
-    """Attach to the returns of the kernel's functions, receive and send on sockets, and count."""
+    """Attach to the returns of the kernel's functions, receive and send on sockets, and count.
+
+    Not tried where that can hurt the kernel.
+    """
+    if not has_struct(SAFE_TYPE):
+        raise LackError(
+            "programs at the returns of socket functions are not safe before Linux 5.12"
+        )
     numbers = _numbers()
     with ExitStack() as stack:
         counters = {name: _count(stack, name) for name in numbers}

@@ -115,6 +115,17 @@ static bool try_functions(void)
 	return works;
 }
 
+/* Before kernel commit e21aa341785c (Linux 5.12), which brought this struct, the code around a
+ * function is freed when its program is detached, also while a thread sleeps in the function, as
+ * threads do in a receive. That is not tried. */
+static bool are_functions_safe(const struct btf *btf)
+{
+	if (btf && btf__find_by_name_kind(btf, "bpf_tramp_image", BTF_KIND_STRUCT) > 0)
+		return true;
+	strcpy(sockets.lack, "programs at the returns of its socket functions are not safe");
+	return false;
+}
+
 static bool may_use(enum socket_source source)
 {
 	return !sockets.wanted || sockets.wanted == source;
@@ -133,7 +144,8 @@ static enum socket_source find_source(void)
 	strcpy(sockets.lack, "it has no such tracepoints");
 	if (may_use(SOCKETS_TRACEPOINTS) && sockets.numbers[0] && sockets.numbers[1])
 		return SOCKETS_TRACEPOINTS;
-	return may_use(SOCKETS_FUNCTIONS) && try_functions() ? SOCKETS_FUNCTIONS : SOCKETS_NONE;
+	bool works = may_use(SOCKETS_FUNCTIONS) && are_functions_safe(btf) && try_functions();
+	return works ? SOCKETS_FUNCTIONS : SOCKETS_NONE;
 }
 
 enum socket_source sockets_source(void)
