@@ -270,7 +270,7 @@ def measure(
     level = Level.FLOW if "flow" in request.param else Level.RECORD
     by_functions = request.param.endswith("functions")
     if by_functions and not (HOST.socket_functions and HOST.socket_tracepoints):
-        pytest.skip("this kernel has no choice of socket events")
+        pytest.skip("this kernel lacks a choice of socket events")
     if level == Level.FLOW and not HOST.socket_events:
         pytest.skip("this kernel lacks events of sockets")
     features = replace(HOST, socket_events=Feature(nothing))

@@ -147,7 +147,7 @@ def test_windows_tell_what_a_whole_recording_tells(recorded: Recorded) -> None:
         assert abs(found - known) <= half + known_half + TOLERANCE * known, phase
 
 
-def test_without_a_word_a_busy_server_is_watched_in_windows(
+def test_without_a_word_a_busy_server_is_not_recorded_with_everything_all_the_time(
     server: PrivateServer, tmp_path: Path
 ) -> None:
     capture = tmp_path / "busy"
@@ -157,7 +157,8 @@ def test_without_a_word_a_busy_server_is_watched_in_windows(
     with CaptureReader.open(capture) as reader:
         assert reader.meta()["budget_share"] == f"{DEFAULT_BUDGET:g}"
         levels = {row.level for row in reader.rows(Window)}
-        assert levels > {"full"} or levels > {"flow"}, "whichever was chosen"
+        # Where traps are dear, 6 s may have no stretch of everything.
+        assert levels > {"full"} or levels >= {"flow"}, "whichever was chosen"
 
 
 def test_a_hopeless_budget_is_refused_in_words(server: PrivateServer, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_tracepoints_come_first(record_at: RecordAt, stream: Path) -> None:
     assert all(kind == "tp_btf" and runs > 0 for kind, runs in programs.values())
 
 
-@pytest.mark.skipif(not HOST.socket_functions, reason="this kernel refuses such programs")
+@pytest.mark.skipif(not HOST.socket_functions, reason="this kernel lacks such programs")
 def test_each_kind_of_socket_has_functions(record_at: RecordAt, stream: Path) -> None:
     done = record_at(Level.FLOW, "--socket-events", "functions")
     assert done.returncode == OK, done.stderr
@@ -102,7 +102,9 @@ def test_each_kind_of_socket_has_functions(record_at: RecordAt, stream: Path) ->
     assert all(kind == "fexit" and runs > 0 for kind, runs in programs.values()), programs
 
 
-@pytest.mark.skipif(bool(HOST.socket_functions), reason="this kernel takes such programs")
+@pytest.mark.skipif(
+    bool(HOST.socket_functions), reason="this kernel lacks a refusal of such programs"
+)
 def test_where_they_are_refused_level_flow_is_and_the_recorder_says_why(
     record_at: RecordAt, stream: Path
 ) -> None:
@@ -112,7 +114,9 @@ def test_where_they_are_refused_level_flow_is_and_the_recorder_says_why(
     assert "at the returns of its socket functions" in done.stderr, done.stderr
 
 
-@pytest.mark.skipif(bool(HOST.socket_functions), reason="this kernel takes such programs")
+@pytest.mark.skipif(
+    bool(HOST.socket_functions), reason="this kernel lacks a refusal of such programs"
+)
 def test_where_they_are_refused_level_record_has_all_its_probes(
     record_at: RecordAt, stream: Path
 ) -> None:
