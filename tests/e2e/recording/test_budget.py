@@ -126,7 +126,7 @@ def test_windows_alternate(recorded: Recorded) -> None:
         windows = list(reader.rows(Window))
         meta = reader.meta()
     full_ns = [row.end_ns - row.start_ns for row in windows if row.level == "full"]
-    assert len(full_ns) >= 3
+    assert len(full_ns) >= 2, "where a trap costs 0.8 µs, 3 % pay for a window in about 10 s"
     assert {row.level for row in windows} - {"full"}, "nothing less was on between them"
     assert sum(full_ns) < 0.5 * (windows[-1].end_ns - windows[0].start_ns)
     assert all(a.end_ns == b.start_ns for a, b in pairwise(windows))
