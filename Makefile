@@ -55,8 +55,8 @@ RUNGS := unit golden probes kernel truth e2e
 # Tests that compare durations (marked `timing`), or depend on what else runs (`alone`), have
 # the host to themselves; the others use every CPU, the long ones first.
 AT_ONCE := --numprocesses 3 --dist loadfile
-# Verbose: each test that passes only alone is named. No result on record is a failure, too.
-LAST_FAILED := -v --last-failed --last-failed-no-failures none --maxfail 5
+# Verbose: each test that passes only alone is named.
+ONCE_MORE := -v --maxfail 5
 LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
@@ -273,11 +273,12 @@ demo: root-demo install ## measure the TLS overhead of a real MariaDB on this ho
 .PHONY: test
 test: root-test test-install ## all tests except the benchmarks
 	export TLSTAX_BPFTRACE_DRY_RUN="$$($(NEWER) bpftrace)"; status=0; beside=0; \
-	$(PYTEST) --durations=15 -m "not long and not timing and not alone" $(AT_ONCE) $(LONG_FIRST:%=tests/%) || beside=$$?; \
+	failed="$$(mktemp)"; trap 'rm -f "$$failed"' EXIT; \
+	TLSTAX_FAILED_LIST="$$failed" $(PYTEST) --durations=15 -m "not long and not timing and not alone" $(AT_ONCE) $(LONG_FIRST:%=tests/%) || beside=$$?; \
 	$(PYTEST) --durations=5 -m "not long and (timing or alone)" $(RUNGS:%=tests/%) || status=1; \
 	if [ $$beside -ne 0 ]; then \
 		echo "==> once more, alone: what failed while other tests ran beside it"; \
-		$(PYTEST) -m "not long and not timing and not alone" $(LAST_FAILED) $(RUNGS:%=tests/%) || status=1; \
+		[ -s "$$failed" ] && $(PYTEST) $(ONCE_MORE) "@$$failed" || status=1; \
 	fi; \
 	exit $$status
 
