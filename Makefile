@@ -61,7 +61,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-arm64 test-chroots test-ssh test-fleet-rounds soak-watch check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif check-mutants check-threads check-closure
+AS_ROOT += test-arm64 test-chroots test-ssh test-fleet-rounds soak-watch check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif check-mutants check-threads check-closure check-storm
 
 .PHONY: help
 help: ## list the targets
@@ -428,6 +428,12 @@ $(VENV)/.ready-engines: $(VENV)/.ready-dev
 .PHONY: check-threads
 check-threads: root-check-threads test-install ## 5,000 connections of a real server have an account each; a report tells what finds no room (3 minutes)
 	$(BIN)/python tests/truth/many_threads.py
+
+.PHONY: check-storm
+check-storm: MINUTES ?= 20
+check-storm: KILLS ?= 200
+check-storm: root-check-storm test-install ## attach every 2 s to a server in a storm of connects, and kill 200 recorders: nothing stays, nothing is lost (30 minutes)
+	$(BIN)/python tests/truth/storm.py --minutes $(MINUTES) --kills $(KILLS)
 
 .PHONY: check-causes
 check-causes: root-check-causes test-install packages-servers ## inject causes into real servers and score all findings (about 30 minutes); BLIND=SEED: cases and 200 healthy loads drawn from it (2 hours)
