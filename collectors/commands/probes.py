@@ -90,6 +90,7 @@ def run_plan(options: argparse.Namespace) -> int:
     """Print the plan. Raises TlstaxError when the process cannot be measured."""
     # The planner belongs to a later stage; only this command imports it.
     from tlstax.collectors.host.probe_costs.costs import this_host_costs
+    from tlstax.collectors.host.probe_costs.prices import tell_unmeasured
     from tlstax.collectors.placement.placement import plan
     from tlstax.collectors.preflight.examination import examine
     from tlstax.collectors.preflight.safety import at_level, restrictions
@@ -115,7 +116,7 @@ def run_plan(options: argparse.Namespace) -> int:
     role = "client" if options.client else "server"
     asked = Level[options.level.upper()]
     safety, level = at_level(restrictions(examine(pid, options.accept)), asked)
-    costs = this_host_costs()
+    costs = this_host_costs(tell_unmeasured)
     planned = plan(target, definitions, level, role, costs, safety.limits)
     planned = planned.priced(costs.on(usable_cpus_count(pid, target.proc)))
     planned = _with_notes(planned, safety)
