@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+ROOT: Final = Path(__file__).resolve().parents[3]
 # With a file in the place of /proc/PID/maps. Its files cannot be opened.
 SOURCE: Final = """
 #include "proc.h"

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+ROOT: Final = Path(__file__).resolve().parents[3]
 NONE: Final = 1
 # On a kernel without the tracepoints, with or without the struct; programs are refused.
 SOURCE: Final = """
