@@ -116,8 +116,11 @@ def run_plan(options: argparse.Namespace) -> int:
     role = "client" if options.client else "server"
     asked = Level[options.level.upper()]
     safety, level = at_level(restrictions(examine(pid, options.accept)), asked)
-    costs = this_host_costs(tell_unmeasured)
+    notes: list[str] = []
+    costs = this_host_costs(notes.append)
     planned = plan(target, definitions, level, role, costs, safety.limits)
+    for note in notes:
+        tell_unmeasured(note)
     planned = planned.priced(costs.on(usable_cpus_count(pid, target.proc)))
     planned = _with_notes(planned, safety)
     document, lines = as_document(target, planned), as_lines(target, planned, options.verbose)

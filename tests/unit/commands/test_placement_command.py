@@ -3,6 +3,7 @@
 
 import json
 import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,6 +106,22 @@ def test_costs_of_another_machine_are_told_once(
     assert main(["probes", "plan", str(tls_process.pid)]) == ExitCode.OK
     said = capsys.readouterr().err
     assert said == f"tlstax: {unmeasured_note('this host', f'refused in {tmp_path.name}')}\n"
+
+
+def test_costs_are_no_news_where_there_is_no_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused() -> str:
+        raise costs.UnmeasuredError(f"refused in {tmp_path.name}")
+
+    monkeypatch.setattr(costs, "measured_text", refused)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            assert main(["probes", "plan", str(process.pid)]) == ExitCode.TARGET
+        finally:
+            process.kill()
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_two_boundaries_on_one_instruction_share_its_trap(tls_process: Target) -> None:
