@@ -9,6 +9,7 @@ from typing import Any
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture.printable import complain, safe_streams
+from tlstax.collectors.capture.temporary_files import no_temporary_folder
 
 # In flow order. Only the chosen one is imported, so that `attach` stays small on a production host.
 COMMANDS = {
@@ -90,24 +91,9 @@ def main(argv: list[str] | None = None) -> int:
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         return int(ExitCode.IO)
-    except FileNotFoundError:
-        if has_temporary_folder():
-            raise
-        why = "neither TMPDIR nor /tmp, /var/tmp or the current folder can be written"
-        do = "Set TMPDIR to a folder that you may write to and that has room"
-        complain(str(TlstaxError("cannot make a temporary file", why, do)))
+    except FileNotFoundError as error:
+        complain(str(no_temporary_folder(error)))
         return int(ExitCode.IO)
-
-
-def has_temporary_folder() -> bool:
-    """Whether temporary files can be made, as many commands have to."""
-    import tempfile  # imported here: attach must stay small
-
-    try:
-        tempfile.gettempdir()
-    except FileNotFoundError:
-        return False
-    return True
 
 
 if __name__ == "__main__":
