@@ -76,7 +76,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def library(built: Path, tmp_path: Path) -> Any:
     """A copy: it has seen no mapping yet."""
-    return ctypes.CDLL(shutil.copy(built, tmp_path))
+    return ctypes.CDLL(str(shutil.copy(built, tmp_path)))
 
 
 @pytest.mark.parametrize(

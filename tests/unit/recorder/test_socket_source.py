@@ -92,7 +92,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def find(built: Path, tmp_path: Path) -> Any:
     """The source that is found, tries * 100 + its number, and why there is none."""
-    library = ctypes.CDLL(shutil.copy(built, tmp_path))  # a copy: it has found none yet
+    library = ctypes.CDLL(str(shutil.copy(built, tmp_path)))  # a copy: it has found none yet
 
     def found(safe_type: str, map_error: int = 0) -> tuple[int, str]:
         lack = ctypes.c_char_p()
