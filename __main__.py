@@ -9,6 +9,7 @@ from typing import Any
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture.printable import complain, safe_streams
+from tlstax.collectors.capture.temporary_files import no_temporary_folder
 
 # In flow order. Only the chosen one is imported, so that `attach` stays small on a production host.
 COMMANDS = {
@@ -89,6 +90,9 @@ def main(argv: list[str] | None = None) -> int:
         complain("interrupted")
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
+        return int(ExitCode.IO)
+    except FileNotFoundError as error:
+        complain(str(no_temporary_folder(error)))
         return int(ExitCode.IO)
 
 

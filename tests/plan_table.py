@@ -75,7 +75,7 @@ def main(path: Path) -> int:
         if target is None:
             print(f"{name} is not installed: tlstax lab servers install {name}", file=sys.stderr)
             return 1
-        planned = plan(target, load_definitions(), host_costs=this_host_costs())
+        planned = plan(target, load_definitions(), host_costs=this_host_costs(print))
         after = endings(planned)
         lines += ["", f"## {name}: {kind.server}, {kind.tls_library}", ""]
         lines += ["| boundary | before | now |", "|---|---|---|"]

@@ -3,13 +3,20 @@
 
 import gzip
 import threading
+import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Final
 
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import (
     ExportProfilesServiceRequest,
     ExportProfilesServiceResponse,
 )
+
+from tlstax.analysis.fleet import columns
+from tlstax.analysis.fleet.rollup.capture import RolledUp
+
+PATIENCE_S: Final = 60
 
 
 class Collector(ThreadingHTTPServer):
@@ -57,3 +64,16 @@ def named(request: Any, indices: Any) -> dict[str, str]:
     words = request.dictionary.string_table
     found = [request.dictionary.attribute_table[at] for at in indices]
     return {words[one.key_strindex]: one.value.string_value for one in found}
+
+
+def stacks(rolled: RolledUp) -> list[columns.Stacks]:
+    """The rows of an hour that are sent."""
+    return [row for row in rolled.rows["1h"][columns.Stacks] if isinstance(row, columns.Stacks)]
+
+
+def until(is_so: Callable[[], object]) -> None:
+    """Wait for what another thread does."""
+    end_s = time.monotonic() + PATIENCE_S
+    while not is_so() and time.monotonic() < end_s:
+        time.sleep(0.02)
+    assert is_so()

@@ -25,6 +25,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from tlstax import ExitCode, TlstaxError, __version__
+from tlstax.collectors.capture.printable import complain
 from tlstax.collectors.commands.hazard_text import (
     exit_code_of,
     findings_json,
@@ -132,7 +133,7 @@ def calibrate(as_json: bool) -> int:
     from tlstax.collectors.host.probe_costs.costs import host, own_cpus_count, path, save
     from tlstax.collectors.host.probe_costs.prices import host_costs_of
 
-    host_costs = host_costs_of(measure_all(), HOST.emulated_forms.ask())
+    host_costs = host_costs_of(measure_all(complain), HOST.emulated_forms.ask())
     if not host_costs.measured:
         raise TlstaxError(
             "probe costs cannot be calibrated on this host",

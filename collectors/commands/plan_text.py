@@ -14,23 +14,20 @@ if TYPE_CHECKING:
     from tlstax.collectors.placement.model import Missing, Plan, Site
     from tlstax.collectors.process.target import Target
 
-
 _WHY_NONE = {
     "sock_recv_length": "after a command a thread receives only the next command; the next "
     "boundary shows any exception",
     "sock_send_length": "the result is sent when a send ends and none follows before the next "
     "boundary",
 }
-
-
 _EVENTS = {
     SocketSource.NONE: "",
     SocketSource.TRACEPOINTS: ", ".join(TRACEPOINTS),
     SocketSource.FUNCTIONS: f"returns of {', '.join(FUNCTIONS)}",
 }
 _BY_FUNCTIONS = {
-    "sock_recv_length": "returns of inet_recvmsg, inet6_recvmsg, unix_stream_recvmsg",
-    "sock_send_length": "returns of inet_sendmsg, inet6_sendmsg, unix_stream_sendmsg",
+    event: f"returns of {', '.join(name for name in FUNCTIONS if name.endswith(verb))}"
+    for event, verb in zip(TRACEPOINTS, ("recvmsg", "sendmsg"), strict=True)
 }
 _WHY_FLOW = (
     "a command begins when data of its client is received, and ends at its last send; the ledger "
@@ -177,8 +174,7 @@ def as_lines(
     ]
     lines.append(_costs_line(planned))
     lines += [f"note: {visible(note)}" for note in planned.notes]
-    unknown = sorted(name for name, offset in planned.accessors.items() if offset < 0)
-    if planned.accessors and not unknown:
+    if planned.accessors and min(planned.accessors.values()) >= 0:
         lines.append("all fields for handshake records were found")
     lines += [f"unavailable: {g.boundary}: {visible(g.consequence)}" for g in planned.gaps]
     lines += [_missing_line(missing) for missing in planned.missing]

@@ -90,6 +90,7 @@ def run_plan(options: argparse.Namespace) -> int:
     """Print the plan. Raises TlstaxError when the process cannot be measured."""
     # The planner belongs to a later stage; only this command imports it.
     from tlstax.collectors.host.probe_costs.costs import this_host_costs
+    from tlstax.collectors.host.probe_costs.prices import tell_unmeasured
     from tlstax.collectors.placement.placement import plan
     from tlstax.collectors.preflight.examination import examine
     from tlstax.collectors.preflight.safety import at_level, restrictions
@@ -115,8 +116,11 @@ def run_plan(options: argparse.Namespace) -> int:
     role = "client" if options.client else "server"
     asked = Level[options.level.upper()]
     safety, level = at_level(restrictions(examine(pid, options.accept)), asked)
-    costs = this_host_costs()
+    notes: list[str] = []
+    costs = this_host_costs(notes.append)
     planned = plan(target, definitions, level, role, costs, safety.limits)
+    for note in notes:
+        tell_unmeasured(note)
     planned = planned.priced(costs.on(usable_cpus_count(pid, target.proc)))
     planned = _with_notes(planned, safety)
     document, lines = as_document(target, planned), as_lines(target, planned, options.verbose)

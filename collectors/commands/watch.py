@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.commands.options import NO_BUDGET, accept_option, budget
@@ -143,12 +144,18 @@ def address(text: str) -> tuple[str, int]:
 
 def otlp_address(text: str) -> str:
     """An http address without a password in it."""
-    scheme, _, rest = text.partition("://")
-    if scheme not in ("http", "https") or not rest.strip("/") or not text.isprintable():
-        raise argparse.ArgumentTypeError(f"{text!r} is not an address such as http://HOST:4318")
-    if "@" in rest.partition("/")[0]:
+    if "@" in text.partition("://")[2].partition("/")[0]:
         why = "an address has no password: set OTEL_EXPORTER_OTLP_HEADERS instead"
         raise argparse.ArgumentTypeError(why)
+    try:
+        parts = urlsplit(text)
+        name = (parts.hostname or "").encode("idna")  # each part has 1 to 63 bytes
+        is_usable = parts.scheme in ("http", "https") and bool(name) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable or not text.isprintable() or "?" in text or "#" in text:
+        # Not repeated: a query may have a key.
+        raise argparse.ArgumentTypeError("it is not an address such as http://HOST:4318")
     return text
 
 

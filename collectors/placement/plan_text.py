@@ -7,15 +7,25 @@ in its file): another process has the same files elsewhere.
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from tlstax.collectors.placement.model import Plan, RoleMark
 from tlstax.collectors.process.mappings import MappedObject
+
+_DAMAGES: Final = (
+    AttributeError,
+    LookupError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 class NoFitError(Exception):
@@ -52,7 +62,7 @@ def made_of(kind: Any, value: Any, objects: Sequence[MappedObject]) -> Any:
     """A value of a type from what plain_of() made of it. Raises NoFitError."""
     try:
         return _made(kind, value, objects)
-    except (AttributeError, ValueError, TypeError, LookupError, RecursionError) as error:
+    except _DAMAGES as error:
         raise NoFitError(str(error)) from None
 
 
@@ -105,22 +115,27 @@ def _made(kind: Any, value: Any, objects: Sequence[MappedObject]) -> Any:
             raise NoFitError("other fields")
         return kind(**{name: _made(hints[name], value[name], objects) for name in hints})
     origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (tuple, frozenset) and not isinstance(value, list):
+        raise NoFitError(f"{value!r} is no list")
     if origin is tuple and arguments[-1] is Ellipsis:
         return tuple(_made(arguments[0], item, objects) for item in value)
     if origin is tuple:
         return tuple(_made(one, item, objects) for one, item in zip(arguments, value, strict=True))
     if origin is frozenset:
-        return frozenset(value)
+        return frozenset(_made(arguments[0], item, objects) for item in value)
     if origin is dict:
         return {key: _made(arguments[1], item, objects) for key, item in value.items()}
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)
     if isinstance(kind, type) and issubclass(kind, tuple):  # a NamedTuple
-        return kind(*value)
+        kinds = _hints(kind).values()
+        return kind(*(_made(one, item, objects) for one, item in zip(kinds, value, strict=True)))
     if isinstance(kind, UnionType) or not isinstance(
         value, (int, float) if kind is float else kind
     ):
         raise NoFitError(f"{value!r} is no {kind}")
+    if kind is float and not math.isfinite(value):
+        raise NoFitError(f"{value} is no number")
     return value
 
 

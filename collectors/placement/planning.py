@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tlstax import TlstaxError
 from tlstax.collectors.host.child import run_in_child
+from tlstax.collectors.host.probe_costs.prices import HostCosts, tell_unmeasured
 from tlstax.collectors.placement.model import NO_LIMITS, FunctionPlan, Limits, Plan
 from tlstax.collectors.process.mappings import PROC
 from tlstax.collectors.process.target import Target
@@ -32,24 +33,28 @@ def plan_in_child(
     where the probes are does not depend on that. Raises what open_target, load_definitions and
     plan raise (TlstaxError); call it before starting threads.
     """
-    return run_in_child(
+    target, made, notes = run_in_child(
         f"Examining process {pid}", lambda: _plan(pid, level, extra, role, limits, proc)
     )
+    for note in notes:
+        tell_unmeasured(note)
+    return target, made
 
 
 def _plan(
     pid: int, level: Level, extra: Path | None, role: str, limits: Limits, proc: Path
-) -> tuple[Target, Plan]:
+) -> tuple[Target, Plan, list[str]]:
+    """Target, plan, and why the costs are not those of this host."""
     from tlstax.collectors.host.probe_costs.costs import this_host_costs
-    from tlstax.collectors.host.probe_costs.prices import HostCosts
     from tlstax.collectors.placement.plan_cache import keep_plan, kept_plan, key_of
     from tlstax.collectors.process.target import open_target
     from tlstax.collectors.process.usable_cpus import usable_cpus_count
     from tlstax.probes.definitions import load_definitions
 
     target = open_target(pid, proc)
+    notes: list[str] = []
     try:
-        costs = this_host_costs() if proc == PROC else HostCosts()
+        costs = this_host_costs(notes.append) if proc == PROC else HostCosts()
         definitions = load_definitions(extra)
         key = key_of(target, definitions, level, role, costs, limits)
         made = kept_plan(key, target)
@@ -59,7 +64,7 @@ def _plan(
 
             made = plan(target, definitions, level, role, costs, limits)
             keep_plan(key, target, made)
-        return target, made.priced(costs.on(usable_cpus_count(pid, proc)))
+        return target, made.priced(costs.on(usable_cpus_count(pid, proc))), notes
     except (TlstaxError, OSError):
         open_target(pid, proc)  # if it has ended meanwhile, that is the reason
         raise

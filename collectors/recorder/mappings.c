@@ -64,14 +64,17 @@ static void read_vdso(int pid, struct mapping *mapping)
 	read_elf(open(path, O_RDONLY | O_CLOEXEC), mapping->entry.start, mapping);
 }
 
+static bool is_same_file(const struct mapping *one, const struct mapping *other)
+{
+	return one->entry.inode == other->entry.inode &&
+	       one->entry.device_major == other->entry.device_major &&
+	       one->entry.device_minor == other->entry.device_minor;
+}
+
 static void read_file(int pid, struct mapping *mapping)
 {
-	struct stream_mapping *entry = &mapping->entry;
-
 	for (struct mapping *other = mappings; other < mapping; other++) {
-		if (other->entry.inode != entry->inode ||
-		    other->entry.device_major != entry->device_major ||
-		    other->entry.device_minor != entry->device_minor)
+		if (!is_same_file(other, mapping))
 			continue;
 		mapping->file = other->file;
 		break;
@@ -84,7 +87,8 @@ static struct mapping *known_mapping(const struct mapping *mapping)
 {
 	for (u32 i = 0; i < mappings_count; i++)
 		if (mappings[i].entry.start == mapping->entry.start &&
-		    mappings[i].entry.inode == mapping->entry.inode)
+		    mappings[i].entry.file_offset == mapping->entry.file_offset &&
+		    is_same_file(&mappings[i], mapping))
 			return &mappings[i];
 	return NULL;
 }
@@ -197,9 +201,7 @@ struct mapping *mapping_find(const struct plan_file *file, char found_id[65])
 void mapping_assign(const struct mapping *mapping, u32 file)
 {
 	for (u32 i = 0; i < mappings_count; i++)
-		if (mappings[i].entry.inode == mapping->entry.inode &&
-		    mappings[i].entry.device_major == mapping->entry.device_major &&
-		    mappings[i].entry.device_minor == mapping->entry.device_minor)
+		if (is_same_file(&mappings[i], mapping))
 			mappings[i].file = (s32)file;
 }
 

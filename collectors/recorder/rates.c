@@ -18,7 +18,7 @@ bool rates_count(int pid, struct rates *rates)
 	clockid_t clock = process_clock(pid);
 	int switches = map < 0 ? -1 : count_tracepoint(map, EVENT_SWITCH, pid, "sched_switch");
 	bool is_counted =
-		switches >= 0 && sockets_count(map, EVENT_RECEIVE, EVENT_SEND, pid, sockets);
+		switches >= 0 && !sockets_count(map, EVENT_RECEIVE, EVENT_SEND, pid, sockets);
 	u64 before_ns = monotonic_ns(), used_ns = clock_ns(clock);
 
 	if (is_counted)

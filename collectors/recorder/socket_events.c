@@ -88,16 +88,15 @@ static bool try_functions(void)
 		const char *name;
 	} kinds[] = {{AF_INET, "IPv4"}, {AF_INET6, "IPv6"}, {AF_UNIX, "Unix"}};
 	int links[SOCKET_PLACES], map = event_map(KINDS);
-	bool works = map >= 0;
 
 	sockets.found = SOCKETS_FUNCTIONS; /* what is tried */
 	watchdog_arm(true);
-	if (map < 0 || !sockets_count(map, KIND_RECEIVE, KIND_SEND, getpid(), links)) {
+	int error = map < 0 ? map : sockets_count(map, KIND_RECEIVE, KIND_SEND, getpid(), links);
+	bool works = !error;
+	if (error)
 		snprintf(sockets.lack, sizeof(sockets.lack),
 			 "programs at the returns of its socket functions are refused (%s)",
-			 strerror(errno));
-		works = false;
-	}
+			 strerror(-error));
 	for (u32 i = 0; i < COUNT(kinds) && works; i++) {
 		works = is_seen(map, kinds[i].family);
 		watchdog_beat();
@@ -170,23 +169,23 @@ const char *sockets_lack(void)
 	return sockets.lack;
 }
 
-bool sockets_count(int map, u32 receives, u32 sends, int pid, int links[SOCKET_PLACES])
+int sockets_count(int map, u32 receives, u32 sends, int pid, int links[SOCKET_PLACES])
 {
 	enum socket_source source = sockets_source();
-	bool has_all = source != SOCKETS_NONE;
+	int error = source == SOCKETS_NONE ? -ENOTSUP : 0;
 
 	for (u32 i = 0; i < SOCKET_PLACES; i++) {
 		u32 kind = socket_places[i].receives ? receives : sends;
 		links[i] = -1;
-		if (!has_all || !sockets_have(source, i))
+		if (error || !sockets_have(source, i))
 			continue;
 		links[i] = source == SOCKETS_FUNCTIONS
 				   ? count_returns(map, kind, pid, sockets.numbers[i])
 				   : count_tracepoint(map, kind, pid, socket_places[i].kernel_name);
-		has_all = links[i] >= 0;
+		error = links[i] < 0 ? links[i] : 0;
 		watchdog_beat();
 	}
-	return has_all;
+	return error;
 }
 
 void sockets_count_end(int links[SOCKET_PLACES])

@@ -39,9 +39,9 @@ const char *sockets_lack(void);
 
 /*
  * Count receives and sends as kinds of an event map (event_counters.h); links of the places, -1:
- * not used. False: the kernel refuses it, or there is no source.
+ * not used. Below 0: the kernel's error, or that there is no source.
  */
-bool sockets_count(int map, u32 receives, u32 sends, int pid, int links[SOCKET_PLACES]);
+int sockets_count(int map, u32 receives, u32 sends, int pid, int links[SOCKET_PLACES]);
 
 void sockets_count_end(int links[SOCKET_PLACES]);
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.capture.printable import visible
+from tlstax.collectors.host.probe_costs.costs import UnmeasuredError
 from tlstax.collectors.process.file_images import FILE_BYTES_MOST, keep_image, kept_image
 from tlstax.collectors.process.mappings import DELETED
 from tlstax.collectors.recording.stream.definition import definition
@@ -37,10 +38,6 @@ _FACT_NAME: Final = re.compile(
 )
 _LINK_NAME: Final = re.compile(r"proc/[0-9]{1,10}/(exe|root)", re.ASCII)
 _FACTS_BYTES_MOST: Final = 64 << 20
-
-
-class PricesError(Exception):
-    """What a probe costs could not be measured on the other host; says why."""
 
 
 class Image:
@@ -80,8 +77,7 @@ class Image:
     def prices_text(self) -> str:
         """What a probe hit costs there, measured now on code of the recorder (prices.h).
 
-        Takes a second. Raises PricesError if it could not be measured, TlstaxError if the line was
-        cut.
+        Takes a second. Raises UnmeasuredError, TlstaxError if the line was cut.
         """
         texts: dict[str, str] = {}
         for frame in self._connection.ask("prices"):
@@ -91,7 +87,7 @@ class Image:
             except ValueError as error:
                 raise self._strange(str(error)) from None
         if "prices" not in texts:
-            raise PricesError(visible(texts.get("no-prices", "it did not say why")))
+            raise UnmeasuredError(visible(texts.get("no-prices", "it did not say why")))
         return texts["prices"]
 
     @property

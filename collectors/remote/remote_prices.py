@@ -3,11 +3,17 @@
 
 from pathlib import Path
 
-from tlstax.collectors.host.probe_costs.costs import load, path_of, prices_in, save
-from tlstax.collectors.host.probe_costs.prices import HostCosts, host_costs_of
+from tlstax.collectors.host.probe_costs.costs import (
+    UnmeasuredError,
+    costs_in,
+    load,
+    path_of,
+    save,
+)
+from tlstax.collectors.host.probe_costs.prices import HostCosts, unmeasured_note
 from tlstax.collectors.process.usable_cpus import cpus_in
 from tlstax.collectors.remote.connection import Tell
-from tlstax.collectors.remote.image import Image, PricesError
+from tlstax.collectors.remote.image import Image
 
 _FACTS = ("proc/sys/kernel/hostname", "proc/sys/kernel/osrelease", "proc/sys/kernel/version")
 _ONLINE = "sys/devices/system/cpu/online"
@@ -26,20 +32,13 @@ def costs_there(image: Image, refused: str, tell: Tell) -> HostCosts:
     why = refused
     if not why:
         try:
-            costs = host_costs_of(prices_in(image.prices_text()), ())
-        except PricesError as error:
+            costs = costs_in(image.prices_text(), ())
+        except UnmeasuredError as error:
             why = str(error)
-        except ValueError as error:
-            why = f"its recorder sent what no recorder sends: {error}"
         else:
-            if costs.measured:
-                save(path_of(whose), whose, costs, _cpus_count(image))
-                return costs
-            why = "a kind of probe is missing"
-    tell(
-        f"what a probe hit costs was not measured on {image.host_name} ({why}): plan and budget "
-        "use the costs of another machine"
-    )
+            save(path_of(whose), whose, costs, _cpus_count(image))
+            return costs
+    tell(unmeasured_note(image.host_name, why))
     return HostCosts()
 
 

@@ -28,6 +28,8 @@ _PREFIX: Final = re.compile(r"[\w=.-]{1,200}(/[\w=.-]{1,200}){0,20}", re.ASCII)
 _NOISE: Final = re.compile(r"\s*\(Request ID:[^)]*\)|;? ?Details:.*")
 _CONNECT_S: Final = 5.0
 _CHUNK_BYTES: Final = 1 << 20
+_END_BYTES: Final = 1 << 16
+"""Footers are smaller, but those of large merged objects."""
 _SMALL_BYTES: Final = 4 << 20
 """Smaller objects are stored by one request, others in parts (S3: of 5 MB at least)."""
 
@@ -88,17 +90,24 @@ class Bucket:
             while chunk := stream.read(_CHUNK_BYTES):
                 yield chunk
 
-    def footer(self, key: str) -> Any:
-        """The footer of a Parquet object; only the end of it is read.
+    def footer(self, key: str) -> bytes:
+        """The end of a Parquet object, with its whole footer.
 
-        Raises FileNotFoundError, pyarrow.ArrowInvalid where it is no Parquet file, TlstaxError
-        (IO).
+        It is not taken apart here: what is wrong with it is no failure of the store. Raises
+        FileNotFoundError, TlstaxError (IO).
         """
         with (
             self._told(f"read {self.url(key)}"),
             _client().open_input_file(self._path(key)) as stream,
         ):
-            return arrow("pyarrow.parquet").read_metadata(stream)
+            size_bytes = stream.size()
+            found = b""
+            for length in (_END_BYTES, size_bytes):
+                length = min(length, size_bytes)
+                found = bytes(stream.read_at(length, size_bytes - length))
+                if len(found) >= int.from_bytes(found[-8:-4], "little") + 8:
+                    break
+            return found
 
     def put(self, local: Path, key: str) -> None:
         """Store a whole file under its final name. Raises TlstaxError (IO).

@@ -152,10 +152,8 @@ def _copy(found: re.Match[str]) -> tuple[int, Copy]:
 
 
 def _in_footer(bucket: Bucket, stored: Stored) -> dict[int, Copy]:
-    try:
-        noted = (bucket.footer(stored.key).metadata or {}).get(COPIES_KEY, b"")
-    except parquet_files.arrow().ArrowException as error:
-        raise UnreadableError(Path(stored.key), "it is no whole Parquet file") from error
+    footer = parquet_files.footer_of(Path(stored.key), bucket.footer(stored.key))
+    noted = (footer.metadata or {}).get(COPIES_KEY, b"")
     found = [_IN_FOOTER.fullmatch(line) for line in noted.decode("ascii", "replace").split("\n")]
     copies = dict(_copy(one) for one in found if one is not None)
     if len(copies) != len(found):

@@ -190,15 +190,9 @@ def check(path: Path, table: type[Row]) -> Any:
 
     Raises UnreadableError, or TlstaxError (CAPTURE) for a file of a newer version.
     """
-    pyarrow, parquet = arrow(), arrow("pyarrow.parquet")
     _require_regular(path)
-    try:
-        found = parquet.read_metadata(path)
-        schema = found.schema.to_arrow_schema()
-    except FileNotFoundError:
-        raise
-    except (OSError, pyarrow.ArrowException) as error:
-        raise UnreadableError(path, "it is no whole Parquet file") from error
+    found = footer_of(path)
+    schema = found.schema.to_arrow_schema()
     version, name = (_text(found.metadata, key) for key in (VERSION_KEY, TABLE_KEY))
     if not version.isdigit() or BY_NAME.get(name) is not table:
         raise UnreadableError(path, f"it is no file of the table {table_name(table)}")
@@ -211,6 +205,19 @@ def check(path: Path, table: type[Row]) -> Any:
         )
     if not schema.remove_metadata().equals(schema_of(table).remove_metadata()):
         raise UnreadableError(path, "its columns are not those of the table")
+    return found
+
+
+def footer_of(path: Path, end: bytes | None = None) -> Any:
+    """The footer of a file, or of its end. Raises FileNotFoundError, UnreadableError."""
+    pyarrow, parquet = arrow(), arrow("pyarrow.parquet")
+    try:
+        found = parquet.read_metadata(path if end is None else pyarrow.BufferReader(end))
+        found.schema.to_arrow_schema()  # reads more of it
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, pyarrow.ArrowException) as error:
+        raise UnreadableError(path, "it is no whole Parquet file") from error
     return found
 
 

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import SECOND_NS
 from tlstax.analysis.fleet.continuous.explained_hours import KEPT_MOST
@@ -31,11 +32,12 @@ class ProfilePush:
     """Posts profiles in a thread of its own until it is closed."""
 
     def __init__(self, address: str, tell: Callable[[str], None]) -> None:
-        """Raises TlstaxError (HOST) if the packages are missing."""
+        """Raises TlstaxError: HOST if the packages are missing, USAGE for settings of no use."""
         self.endpoint = endpoint_of(address, PATH)
         self._tell = tell
         self._form = ProfileForm()
-        self._session = package("requests", "profiles", OPTION).Session()
+        self._requests = package("requests", "profiles", OPTION)
+        self._session = self._requests.Session()
         parse = package("opentelemetry.util.re", "profiles", OPTION).parse_env_headers
         self._headers = {
             **parse(_setting("HEADERS"), liberal=True),
@@ -44,8 +46,9 @@ class ProfilePush:
         self._is_packed = _setting("COMPRESSION") == "gzip"
         if self._is_packed:
             self._headers["Content-Encoding"] = "gzip"
-        self._authorities = _setting("CERTIFICATE") or True
-        own = (_setting("CLIENT_CERTIFICATE"), _setting("CLIENT_KEY"))
+        self._require_usable()
+        self._authorities = _file("CERTIFICATE") or True
+        own = (_file("CLIENT_CERTIFICATE"), _file("CLIENT_KEY"))
         self._own = own if all(own) else own[0] or None
         self._waiting: deque[tuple[Recording, Rows]] = deque()
         self._is_failing = False
@@ -65,16 +68,35 @@ class ProfilePush:
         self._is_over = True
         self._wake.set()
         self._thread.join(2 * TIMEOUT_S)
-        for _ in range(len(self._waiting)):
-            self._lose("the watch ends")
+        if self._thread.is_alive():
+            self._tell("profiles were still being sent when the watch ended; the data set has them")
         self._session.close()
 
+    def _require_usable(self) -> None:
+        """Raise TlstaxError (USAGE) for an address or headers that nothing can be sent with.
+
+        It repeats no header: they are passwords.
+        """
+        try:
+            self._requests.Request("POST", self.endpoint, headers=self._headers).prepare()
+            "".join(self._headers.values()).encode("latin-1")
+        except ValueError:
+            raise TlstaxError(
+                f"cannot send profiles to {self.endpoint}",
+                "it is no address, or a header has characters that HTTP does not send",
+                f"Check {OPTION} and OTEL_EXPORTER_OTLP_HEADERS",
+                ExitCode.USAGE,
+            ) from None
+
     def _run(self) -> None:
-        while not self._is_over:
+        is_last = False
+        while not is_last:
             self._wake.wait(_AGAIN_S if self._waiting else None)
             self._wake.clear()
+            is_last = self._is_over
             self._send()
-        self._send()
+        while self._waiting:
+            self._lose("the watch ends")
 
     def _send(self) -> None:
         while self._waiting:
@@ -107,7 +129,10 @@ class ProfilePush:
 
     def _post(self, of: Recording, rows: Rows) -> tuple[str, bool]:
         """Why an hour was not taken, or ''; and whether trying again may help."""
-        content = self._form.request(of, rows).SerializeToString()
+        try:
+            content = self._form.request(of, rows).SerializeToString()
+        except ValueError as error:  # a number or a text that its form does not hold
+            return f"OTLP cannot say them: {error}", False
         try:
             answer = self._session.post(
                 self.endpoint,
@@ -118,7 +143,9 @@ class ProfilePush:
                 cert=self._own,
                 allow_redirects=False,
             )
-        except OSError:  # as all errors of requests are
+        except self._requests.exceptions.SSLError:
+            return "TLS with it fails (see OTEL_EXPORTER_OTLP_CERTIFICATE)", True
+        except (OSError, ValueError):  # as all errors of requests and of urllib3 are
             return "it does not answer", True
         if answer.status_code != 200:
             return f"it answers {answer.status_code}", answer.status_code in _LATER
@@ -127,6 +154,19 @@ class ProfilePush:
         except ValueError:
             return "its answer is none of OTLP", False
         return (f"it refused {refused}", False) if refused else ("", False)
+
+
+def _file(name: str) -> str:
+    """A setting that names a file or folder. Raises TlstaxError (USAGE) if it is not there."""
+    path = _setting(name)
+    if path and not os.path.exists(path):
+        raise TlstaxError(
+            "cannot send profiles",
+            f"{path}, as the environment says, is not there",
+            f"Check OTEL_EXPORTER_OTLP_{name}",
+            ExitCode.USAGE,
+        )
+    return path
 
 
 def _setting(name: str) -> str:

@@ -24,7 +24,7 @@ from tlstax.collectors.host.bpf import MapType, ProgramType
 from tlstax.collectors.host.features import HOST, socket_source
 from tlstax.collectors.host.libbpf import open_library
 from tlstax.collectors.host.probe_costs.calibration import ALL, measure
-from tlstax.collectors.host.probe_costs.costs import measured_prices
+from tlstax.collectors.host.probe_costs.costs import UnmeasuredError, measured_text, prices_in
 from tlstax.collectors.host.probe_costs.prices import Price, price_of
 from tlstax.collectors.host.socket_events import SocketSource, load_return_counter
 from tlstax.collectors.host.trial_code import (
@@ -48,9 +48,16 @@ GET_STACKID: Final = 27
 USER_STACK: Final = 1 << 8
 
 
-def measure_all() -> list[Price]:
-    """The cost of every kind of probe that this kernel accepts."""
-    by_cpus = measured_prices()
+def measure_all(tell: Callable[[str], None]) -> list[Price]:
+    """The cost of every kind of probe that this kernel accepts.
+
+    `tell` is given the reason where it is not measured on several CPUs at once.
+    """
+    try:
+        by_cpus = prices_in(measured_text())
+    except (UnmeasuredError, ValueError) as error:
+        tell(f"costs on several CPUs at once were not measured ({error})")
+        by_cpus = []
     known = {row[:2] for row in by_cpus}
     rest = [trial for trial in ALL if (trial.kind, trial.instruction) not in known]
     with one_cpu():
@@ -71,50 +78,59 @@ def one_cpu() -> Iterator[None]:
 
 def switch_price() -> list[Price]:
     """The cost of a program at sched_switch; empty if the kernel refuses it."""
-    costs = []
     with ExitStack() as stack:
         try:
             kind = bpf.ATTACH_TRACE_RAW_TP
             type_id = open_library().libbpf_find_vmlinux_btf_id(b"sched_switch", kind)
+            if type_id < 0:
+                return []
             counter = counter_map(stack)
             program = bpf.load_program(ProgramType.TRACING, count_program(counter), kind, type_id)
             kept(stack, program)
         except OSError:
             return []
         with _partner() as trip:
-            for _ in range(ROUNDS):
-                bare_ns = _trips_ns(trip)
-                before = bpf.read_counter(counter)
-                link = bpf.open_raw_tracepoint(program)
-                try:
-                    probed_ns = _trips_ns(trip)
-                finally:
-                    os.close(link)
-                hits = bpf.read_counter(counter) - before
-                costs.append((probed_ns - bare_ns) / max(1, hits))
-    return [price_of("tp_btf", "sched_switch", costs)]
+            costs_ns = _costs_ns(program, counter, lambda: _trips_ns(trip), 2 * TRIPS)
+    return [price_of("tp_btf", "sched_switch", costs_ns)] if costs_ns else []
 
 
 def socket_price() -> list[Price]:
     """The cost of a program at the return of a function; empty where there are tracepoints."""
     if socket_source(HOST) != SocketSource.FUNCTIONS:
         return []
-    costs = []
     with ExitStack() as stack:
-        counter = counter_map(stack)
-        program = load_return_counter(stack, counter, MEASURED_FUNCTION)
+        try:
+            counter = counter_map(stack)
+            program = load_return_counter(stack, counter, MEASURED_FUNCTION)
+        except OSError:
+            return []
         here, there = (stack.enter_context(end) for end in socket.socketpair())
-        for _ in range(ROUNDS):
-            bare_ns = _messages_ns(here, there)
-            before = bpf.read_counter(counter)
+        costs_ns = _costs_ns(program, counter, lambda: _messages_ns(here, there), MESSAGES)
+    return [price_of("fexit", MEASURED_FUNCTION, costs_ns)] if costs_ns else []
+
+
+def _costs_ns(program: int, counter: int, run: Callable[[], int], events_count: int) -> list[float]:
+    """By round, the cost of an event of a program; `run` causes so many, and returns its time.
+
+    Not of one that was counted: events of other processes are, too, and do not delay this one.
+    Empty if the program is refused, or not run at each event.
+    """
+    costs_ns = []
+    for _ in range(ROUNDS):
+        bare_ns = run()
+        before = bpf.read_counter(counter)
+        try:
             link = bpf.open_raw_tracepoint(program)
-            try:
-                probed_ns = _messages_ns(here, there)
-            finally:
-                os.close(link)
-            hits = bpf.read_counter(counter) - before
-            costs.append((probed_ns - bare_ns) / max(1, hits))
-    return [price_of("fexit", MEASURED_FUNCTION, costs)]
+        except OSError:
+            return []
+        try:
+            probed_ns = run()
+        finally:
+            os.close(link)
+        if bpf.read_counter(counter) - before < events_count:
+            return []
+        costs_ns.append((probed_ns - bare_ns) / events_count)
+    return costs_ns
 
 
 def _messages_ns(here: socket.socket, there: socket.socket) -> int:
@@ -132,11 +148,13 @@ def _partner() -> Iterator[tuple[int, int]]:
     to_parent, from_child = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(from_parent)
-        os.close(to_parent)
-        while os.read(to_child, 1):
-            os.write(from_child, b"x")
-        os._exit(0)
+        try:
+            os.close(from_parent)
+            os.close(to_parent)
+            while os.read(to_child, 1):
+                os.write(from_child, b"x")
+        finally:
+            os._exit(0)  # also at Ctrl-C, or it would go on as a second tlstax
     os.close(to_child)
     os.close(from_child)
     try:

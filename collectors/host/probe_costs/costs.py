@@ -14,11 +14,13 @@ import os
 import platform
 import subprocess
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from tlstax import TlstaxError, cache_directory
+from tlstax.collectors.capture.printable import visible
 from tlstax.collectors.host.executable import recorder_path
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.kept_file import keep_file
@@ -29,6 +31,7 @@ from tlstax.collectors.host.probe_costs.prices import (
     Price,
     host_costs_of,
     price_of,
+    unmeasured_note,
 )
 from tlstax.collectors.host.recording_facts import cpu_field
 
@@ -40,27 +43,42 @@ FRESH_PART_S: Final = 3_600
 """For costs that are not known on all CPUs at once, because one was too busy."""
 _PATIENCE_S: Final = 10.0
 _TRIES: Final = 2
+_SAID: Final = "tlstax-recorder: what a probe costs cannot be measured: "
+"""Before the reason (prices.c)."""
 _KINDS: Final = ("uprobe", "uretprobe", "uprobe_multi", "uretprobe_multi")
 _CODE: Final = {"emulated": PLAIN, "stepped": STEPPED}
 _ROWS_MOST, _COST_NS_MOST, _CPUS_MOST = 100, 1e8, 1 << 16
 
 
-def this_host_costs() -> HostCosts:
+class UnmeasuredError(Exception):
+    """What a probe hit costs could not be measured; says why."""
+
+
+def this_host_costs(tell: Callable[[str], None]) -> HostCosts:
     """The stored costs of this host; if there are none, measure them (about a second).
 
-    If attaching is not permitted, the defaults. Forks: call it while this process has one thread.
+    Where that fails, the default costs, and `tell` is given a sentence that says why. Forks: call
+    it while this process has one thread.
     """
     kept = load(path(), host())
     if kept is not None:
         return kept
-    host_costs = host_costs_of(measured_prices(), HOST.emulated_forms.ask())
-    if host_costs.measured:
-        save(path(), host(), host_costs, own_cpus_count())
+    emulated = HOST.emulated_forms.ask()
+    try:
+        host_costs = costs_in(measured_text(), emulated)
+    except UnmeasuredError as error:
+        tell(unmeasured_note("this host", str(error)))
+        return HostCosts(emulated=frozenset(emulated))
+    save(path(), host(), host_costs, own_cpus_count())
     return host_costs
 
 
-def measured_prices() -> list[Price]:
-    """What this host's recorder measures now; empty if it cannot. A busy host is asked twice."""
+def measured_text() -> str:
+    """What this host's recorder measures now (prices.h). A busy host is asked twice.
+
+    Raises UnmeasuredError.
+    """
+    why = ""
     for _ in range(_TRIES):
         try:
             done = subprocess.run(
@@ -70,10 +88,29 @@ def measured_prices() -> list[Price]:
                 check=True,
                 timeout=_PATIENCE_S,
             )
-            return prices_in(done.stdout.decode("ascii"))
-        except (TlstaxError, OSError, subprocess.SubprocessError, ValueError):
-            continue
-    return []
+        except TlstaxError as error:
+            why = f"{error.what}: {error.why}"
+        except subprocess.CalledProcessError as error:
+            said = visible(error.stderr.decode(errors="replace").strip())
+            why = said.removeprefix(_SAID) or f"its recorder ended with status {error.returncode}"
+        except subprocess.TimeoutExpired:
+            why = f"its recorder took longer than {_PATIENCE_S:.0f} s"
+        except OSError as error:
+            why = f"its recorder cannot be run: {error.strerror}"
+        else:
+            return done.stdout.decode(errors="replace")
+    raise UnmeasuredError(why)
+
+
+def costs_in(text: str, emulated: Iterable[str]) -> HostCosts:
+    """The costs in what a host's recorder wrote. Raises UnmeasuredError."""
+    try:
+        made = host_costs_of(prices_in(text), emulated)
+    except ValueError as error:
+        raise UnmeasuredError(f"its recorder sent what no recorder sends: {error}") from None
+    if not made.measured:
+        raise UnmeasuredError("a kind of probe is missing")
+    return made
 
 
 def prices_in(text: str) -> list[Price]:
@@ -102,7 +139,7 @@ def load(place: Path, whose: str) -> HostCosts | None:
         if content["host"] != whose or not 0 <= age_s < min(content["fresh_s"], FRESH_S):
             return None
         return host_costs_of((Price(*row) for row in content["rows"]), content["emulated"])
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
 
 

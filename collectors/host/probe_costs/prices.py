@@ -11,10 +11,12 @@ entry probe on the instruction or, if there is none, to the first return probe.
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 from typing import Final, NamedTuple
 
 from tlstax.collectors.capture.order_statistics import median_bounds
+from tlstax.collectors.capture.printable import complain
 
 PLAIN: Final = "nop"
 STEPPED: Final = "mov %rdi,%rax"
@@ -140,3 +142,17 @@ def host_costs_of(rows: Iterable[Price], emulated: Iterable[str], cpus_count: in
                 prices = Prices(max(1.0, entry), max(1.0, stepped), max(0.0, both - entry))
                 return HostCosts(prices, True, emulated, rows, count)
     return HostCosts(emulated=emulated, rows=rows)
+
+
+@cache
+def tell_unmeasured(note: str) -> None:
+    """Tell the user once, however many processes are planned for."""
+    complain(note)
+
+
+def unmeasured_note(where: str, why: str) -> str:
+    """What the user is told where the default costs are used for a host."""
+    return (
+        f"what a probe hit costs was not measured on {where} ({why}): plan and budget use the "
+        "costs of another machine"
+    )

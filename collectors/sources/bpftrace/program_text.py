@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.printable import visible
 from tlstax.collectors.host.probe_costs.costs import this_host_costs
+from tlstax.collectors.host.probe_costs.prices import tell_unmeasured
 from tlstax.collectors.placement.detection import Detected
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.sources.bpftrace.attach_points import Place, Places, Wanted
@@ -54,7 +55,8 @@ def render(program: Program, target: Target, offsets: bool, extra: Path | None =
     """
     with ExitStack() as resources:
         definitions = load_definitions(extra)
-        finder = Places(target, definitions, this_host_costs(), resources, offsets)
+        costs = this_host_costs(tell_unmeasured)
+        finder = Places(target, definitions, costs, resources, offsets)
         blocks = [piece for piece in program.pieces if isinstance(piece, Block)]
         found = {pair: finder.find(_wanted(pair, blocks)) for pair in {b.selectors for b in blocks}}
         texts: list[str] = []

@@ -3,6 +3,7 @@
 
 import json
 import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,13 @@ from tlstax.collectors.capture.printable import visible
 from tlstax.collectors.commands.plan_text import as_lines, totals_of
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.probe_costs import costs
-from tlstax.collectors.host.probe_costs.prices import PLAIN, STEPPED, Price, host_costs_of
+from tlstax.collectors.host.probe_costs.prices import (
+    PLAIN,
+    STEPPED,
+    Price,
+    host_costs_of,
+    unmeasured_note,
+)
 from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.preflight.safety import Safety
@@ -69,7 +76,7 @@ def test_costs_are_those_at_the_cpus_of_the_process(
         for count, cost_ns in ((1, 500.0), (4, 650.0))
         for kind, code in (("uprobe", PLAIN), ("uretprobe", PLAIN), ("uprobe", STEPPED))
     ]
-    monkeypatch.setattr(costs, "this_host_costs", lambda: host_costs_of(rows, ()))
+    monkeypatch.setattr(costs, "this_host_costs", lambda _: host_costs_of(rows, ()))
     monkeypatch.setattr(usable_cpus, "usable_cpus_count", lambda *_: cpus)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert main(["probes", "plan", str(tls_process.pid)]) == ExitCode.OK
@@ -81,6 +88,40 @@ def test_costs_are_those_at_the_cpus_of_the_process(
     assert {site.cost_ns for site in planned.sites} == {price_ns}
     _, kept = plan_in_child(tls_process.pid)
     assert kept == planned, "a plan that was kept is priced, too"
+
+
+def test_costs_of_another_machine_are_told_once(
+    tls_process: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """A recording plans for the server, for stretches and for its clients."""
+
+    def refused() -> str:
+        raise costs.UnmeasuredError(f"refused in {tmp_path.name}")
+
+    monkeypatch.setattr(costs, "measured_text", refused)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for _ in range(2):
+        assert not plan_in_child(tls_process.pid)[1].host_costs.measured
+    assert main(["probes", "plan", str(tls_process.pid)]) == ExitCode.OK
+    said = capsys.readouterr().err
+    assert said == f"tlstax: {unmeasured_note('this host', f'refused in {tmp_path.name}')}\n"
+
+
+def test_costs_are_no_news_where_there_is_no_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused() -> str:
+        raise costs.UnmeasuredError(f"refused in {tmp_path.name}")
+
+    monkeypatch.setattr(costs, "measured_text", refused)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            assert main(["probes", "plan", str(process.pid)]) == ExitCode.TARGET
+        finally:
+            process.kill()
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_two_boundaries_on_one_instruction_share_its_trap(tls_process: Target) -> None:

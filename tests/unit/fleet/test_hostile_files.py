@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from tlstax import ExitCode
+from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS
 from tlstax.analysis.fleet.host_sums import Span
 from tlstax.analysis.fleet.question import Question
-from tlstax.analysis.fleet.store import selection
+from tlstax.analysis.fleet.store import parquet_files, selection
 from tlstax.analysis.fleet.store.layout import part_name
+from tlstax.analysis.fleet.store.parquet_files import UnreadableError
 from tlstax.tests.fleet_replay import START_NS
 from tlstax.tests.unit.fleet.test_observed import facts, interval, store
 
@@ -109,6 +110,21 @@ def test_pages_hold_no_control_characters(data: Path, tmp_path: Path) -> None:
 def test_folders_of_years_without_recordings_are_none_of_ours(data: Path) -> None:
     # Else the span of all data ends in the year 10000, which no calendar has.
     assert Question(data).span() == Span(START_NS, START_NS + HOUR_NS)
+
+
+def test_a_footer_of_any_bytes_is_a_damaged_file(tmp_path: Path) -> None:
+    """Each byte in turn: pyarrow has three kinds of errors for them."""
+    path = tmp_path / part_name(1)
+    parquet_files.write(path, columns.Stack, [parquet_files.table_of(columns.Stack, [])])
+    content = path.read_bytes()
+    refused = 0
+    for at in range(len(content) - 8 - int.from_bytes(content[-8:-4], "little"), len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 0x80]) + content[at + 1 :])
+        try:
+            parquet_files.check(path, columns.Stack)
+        except (UnreadableError, TlstaxError):
+            refused += 1
+    assert refused > 100
 
 
 def test_nobody_waits_for_the_writer_of_a_named_pipe(tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """OTLP profiles of a watch, as a server receives them that takes the protocol's messages apart."""
 
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +19,10 @@ from tlstax.analysis.report.commands.watch_sink import open_sink
 from tlstax.analysis.report.live import otlp_profiles, profile_push
 from tlstax.analysis.report.live.profile_push import ProfilePush
 from tlstax.analysis.rows.tables import Tables
-from tlstax.tests.profile_receiver import Collector, named
+from tlstax.tests.profile_receiver import Collector, named, stacks, until
 from tlstax.tests.watched_rows import by_window, facts
 
-PATIENCE_S = 60
 TABLES = {"mapping", "location", "function", "link", "attribute", "stack", "string"}
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    made = Collector()
-    yield made
-    made.shutdown()
-    made.server_close()
-
-
-def stacks(rolled: RolledUp) -> list[columns.Stacks]:
-    return [row for row in rolled.rows["1h"][columns.Stacks] if isinstance(row, columns.Stacks)]
 
 
 def sent(collector: Collector, rolled: RolledUp) -> Any:
@@ -136,13 +121,6 @@ def test_headers_and_compression_are_of_the_environment(
     sent(collector, rolled)
     assert collector.headers[0]["x-key"] == "SECRET"
     assert collector.headers[0]["Content-Encoding"] == "gzip"
-
-
-def until(is_so: Callable[[], object]) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while not is_so() and time.monotonic() < end_s:
-        time.sleep(0.02)
-    assert is_so()
 
 
 def test_a_busy_receiver_is_told_once_and_gets_every_hour_later(

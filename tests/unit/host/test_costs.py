@@ -5,6 +5,7 @@ import json
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,7 @@ from tlstax.collectors.host.probe_costs.costs import (
     path_of,
     prices_in,
     save,
+    this_host_costs,
 )
 from tlstax.collectors.host.probe_costs.prices import (
     HostCosts,
@@ -129,6 +131,83 @@ def test_lines_that_no_recorder_writes_are_refused(text: str) -> None:
         prices_in(text)
 
 
+@pytest.fixture
+def recorder(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A recorder that is a shell script; the kernel emulates one form more."""
+    path = cache.with_name("recorder")
+    path.parent.mkdir()
+    monkeypatch.setattr(costs, "recorder_path", lambda: path)
+    trial = SimpleNamespace(ask=lambda: frozenset({"nop of 5"}))
+    monkeypatch.setattr(costs, "HOST", SimpleNamespace(emulated_forms=trial))
+    return path
+
+
+def answer_with(recorder: Path, script: str) -> None:
+    recorder.write_text(f"#!/bin/sh\necho >> {recorder}.asked\n{script}\n")
+    recorder.chmod(0o700)
+
+
+LINES = "\n".join(
+    f"{kind} 1 {' '.join([cost] * 9)}"
+    for kind, cost in (
+        ("uprobe_multi emulated", "400"),
+        ("uretprobe_multi emulated", "650"),
+        ("uprobe_multi stepped", "14000"),
+    )
+)
+
+
+def test_a_host_is_measured_once_and_nothing_is_told(cache: Path, recorder: Path) -> None:
+    answer_with(recorder, f"cat <<END\n{LINES}\nEND")
+    told: list[str] = []
+    for _ in range(2):
+        found = this_host_costs(told.append)
+        assert found.prices == Prices(400.0, 14_000.0, 250.0)
+        assert found.measured
+    assert told == []
+    assert Path(f"{recorder}.asked").read_text() == "\n"
+    assert cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "why", "tries"),
+    [
+        (
+            f"echo '{costs._SAID}Not permitted' >&2; false",
+            "Not permitted",
+            2,
+        ),
+        ("exit 9", "its recorder ended with status 9", 2),
+        ("exec sleep 9", "its recorder took longer than 0 s", 2),
+        (f"cat <<END\n{LINES.rpartition(chr(10))[0]}\nEND", "a kind of probe is missing", 1),
+        ("printf '\\377\\n'", "its recorder sent what no recorder sends", 1),
+    ],
+)
+def test_why_the_costs_of_another_machine_are_used_is_told(
+    cache: Path, recorder: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str, tries: int
+) -> None:
+    monkeypatch.setattr(costs, "_PATIENCE_S", 0.3)
+    answer_with(recorder, script)
+    told: list[str] = []
+    assert this_host_costs(told.append) == HostCosts(emulated=frozenset({"nop of 5"}))
+    (note,) = told
+    assert note.startswith(f"what a probe hit costs was not measured on this host ({why}")
+    assert note.endswith("plan and budget use the costs of another machine")
+    assert Path(f"{recorder}.asked").read_text() == "\n" * tries
+    assert not cache.exists(), "a failure is not kept"
+
+
+def test_what_the_recorder_says_before_its_reason_is_left_out() -> None:
+    source = (ROUNDS.parent / "prices.c").read_text()
+    assert f'"{costs._SAID.removeprefix("tlstax-recorder: ")}%s"' in source
+
+
+def test_a_missing_recorder_is_told(cache: Path, recorder: Path) -> None:
+    told: list[str] = []
+    assert not this_host_costs(told.append).measured
+    assert "(its recorder cannot be run: No such file" in told[0]
+
+
 def test_what_was_measured_is_kept_for_this_kernel_and_a_week(cache: Path) -> None:
     kernel = host_costs_of((*MULTI, *on(2, 2.0)), ["nop of 5"])
     assert load(cache, "this") is None
@@ -138,8 +217,9 @@ def test_what_was_measured_is_kept_for_this_kernel_and_a_week(cache: Path) -> No
     for change in ({"time_s": time.time() - FRESH_S - 1}, {"host": "another"}, {"rows": [1]}):
         cache.write_text(json.dumps(content | change))
         assert load(cache, "this") is None
-    cache.write_text("{")
-    assert load(cache, "this") is None
+    for damaged in ("{", "[" * 100_000):
+        cache.write_text(damaged)
+        assert load(cache, "this") is None
 
 
 def test_a_measurement_without_all_cpus_is_soon_repeated(cache: Path) -> None:

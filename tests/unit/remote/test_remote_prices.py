@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tlstax.collectors.host.probe_costs.costs import UnmeasuredError
 from tlstax.collectors.host.probe_costs.prices import HostCosts, Prices
-from tlstax.collectors.remote.image import PricesError
 from tlstax.collectors.remote.remote_prices import costs_there
 
 LINES = "".join(
@@ -34,7 +34,7 @@ class FakeImage:
     def prices_text(self) -> str:
         self.asked += 1
         if self._answer is None:
-            raise PricesError("Operation not permitted")
+            raise UnmeasuredError("Operation not permitted")
         return self._answer
 
 

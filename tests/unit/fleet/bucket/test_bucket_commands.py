@@ -2,6 +2,7 @@
 """Commands with a bucket: which addresses they take, what they refuse, that they repeat no key."""
 
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from tlstax.__main__ import main
 from tlstax.analysis.fleet.bucket import adding, address
 from tlstax.analysis.fleet.bucket.address import Bucket
 from tlstax.analysis.fleet.rollup.capture import RolledUp
+from tlstax.tests.fleet_rows import renamed
 
 BUCKET = Bucket("fleet", "all")
+DEMO = Path(__file__).resolve().parents[4] / "docs/demo/demo.tlstax"
 
 
 @pytest.mark.parametrize(
@@ -95,6 +98,31 @@ def test_a_watch_refuses_a_bucket(capsys: Any) -> None:
         main(["watch", "--name", "mysqld", "--output", "s3://fleet/all"])
     assert ended.value.code == ExitCode.USAGE
     assert "A watch writes to a folder" in capsys.readouterr().err
+
+
+def test_without_a_temporary_folder_nothing_is_added_or_merged(
+    rolled: RolledUp, objects: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (2, 3):
+        adding.add(renamed(rolled, f"db{number}", number), BUCKET)
+    before = sorted(objects.rglob("*.parquet"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nonexistent"])
+    for asked in (["add", str(DEMO)], ["compact"]):
+        assert main(["fleet", *asked, "--data", str(BUCKET)]) == ExitCode.IO
+        assert "cannot make a temporary file" in capsys.readouterr().err
+        assert sorted(objects.rglob("*.parquet")) == before
+
+
+def test_a_file_that_is_missing_is_no_question_of_temporary_folders(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_: object) -> int:
+        raise FileNotFoundError("another")
+
+    monkeypatch.setattr("tlstax.analysis.report.commands.fleet._compact", fail)
+    with pytest.raises(FileNotFoundError, match="another"):
+        main(["fleet", "compact", "--data", "s3://fleet/all"])
 
 
 def test_a_tier_without_intervals_is_refused_by_those_that_are_there(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tlstax.analysis.fleet.bucket import adding, compaction
+from tlstax.analysis.fleet.bucket import adding, address, compaction
 from tlstax.analysis.fleet.bucket.address import Bucket
 from tlstax.analysis.fleet.columns import TABLES, TIERS
 from tlstax.analysis.fleet.rollup.capture import RolledUp
@@ -275,6 +275,35 @@ def test_half_an_object_is_named_and_not_read(rolled: RolledUp, objects: Path) -
     age(objects, 20)
     compaction.compact(BUCKET)
     assert hit.exists()
+
+
+@pytest.mark.parametrize("damage", [b"\xff" * 8, b"\x15\x04\x19\xff"], ids=["kind", "length"])
+def test_a_footer_that_makes_no_sense_costs_its_object_alone(
+    rolled: RolledUp, objects: Path, damage: bytes
+) -> None:
+    """It is no failure of the store, whose credentials would be looked at."""
+    for number in (1, 2):
+        adding.add(renamed(rolled, f"db{number}", number), BUCKET)
+    compaction.compact(BUCKET)
+    (hit,) = objects.glob("tier=1h/table=ledger/**/compacted-*.parquet")
+    content = hit.read_bytes()
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    hit.write_bytes(content[:start] + damage + content[start + len(damage) :])
+    assert sums()["left_out"] == [
+        f"{BUCKET.url(str(hit.relative_to(objects)))} was not read: it is no whole Parquet file"
+    ]
+
+
+def test_a_footer_that_is_longer_than_what_is_read_first_is_read_whole(
+    rolled: RolledUp, objects: Path, monkeypatch: pytest.MonkeyPatch, expected: dict[str, Any]
+) -> None:
+    adding.add(rolled, BUCKET)
+    adding.add(renamed(rolled, "db2", 2), BUCKET)
+    compaction.compact(BUCKET)
+    both = sums()
+    assert both != expected
+    monkeypatch.setattr(address, "_END_BYTES", 16)
+    assert sums() == both
 
 
 def test_intervals_that_cannot_be_read_cost_no_other_rows(rolled: RolledUp, objects: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-ROOT: Final = Path(__file__).resolve().parents[2]
+ROOT: Final = Path(__file__).resolve().parents[3]
 LINE_MOST: Final = 65535
 
 
