@@ -261,6 +261,10 @@ static int open_session(int count, char **arguments)
 		return done;
 	if (session->number && options_share(options, &session_of(0)->options))
 		return -1;
+	for (u32 i = 0; i < session->number; i++)
+		if (session_of(i)->options.pid == options->pid)
+			return fail(EXIT_CODE_USAGE, "process %d was given twice. See --help",
+				    options->pid);
 	if (options->is_pricing)
 		return prices_print() ? -1 : 1;
 	session->plan_text =

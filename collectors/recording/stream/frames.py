@@ -8,6 +8,7 @@ and the order of frames are compared, and what does not fit ends the stream ther
 import ctypes
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -73,8 +74,9 @@ def targets_of(stream: Source) -> list[int]:
         if whole is None:
             break
         target, frame = whole
-        if frame.type == _START:
-            pids[target] = int(record("start", frame.content).pid)
+        with suppress(ValueError):  # its reader says what is wrong
+            if frame.type == _START:
+                pids[target] = int(record("start", frame.content).pid)
     return [pids[target] for target in sorted(pids)]
 
 

@@ -73,7 +73,7 @@ def test_clients_that_are_there_from_the_start_have_no_recorder_of_their_own(
     server: "subprocess.Popen[bytes]", program: Path, started: Started, repository: Path,
     tmp_path: Path, breakpoints: Breakpoints,
 ) -> None:  # fmt: skip
-    """One ends early, one stays: each has its handshakes, and windows that end with the server's."""
+    """One ends early, one stays: each has its handshakes, and windows with the server's ends."""
     clients = [started(program, "tls", "s" * count) for count in (FEW, 2 * FEW)]
     capture, before = tmp_path / "a.tlstax", recorders()
     request = request_for(server.pid, repository, capture, clients=tuple(c.pid for c in clients))
