@@ -4,7 +4,7 @@
 import io
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -184,10 +184,18 @@ def test_options_for_all_stand_before_the_first_next(
     assert done.stdout == b""
 
 
-def test_more_than_there_is_room_for_are_refused(plan_path: Path, recorded_server: Process) -> None:
-    one = ["--plan", str(plan_path), "--pid", str(recorded_server.pid), "--next"]
-    done = subprocess.run(
-        [str(PROGRAM), *(one * 17)[:-1]], capture_output=True, timeout=COMMAND_S, check=False
-    )
+@pytest.mark.parametrize(
+    ("pids", "said"),
+    [
+        (range(NO_PID, NO_PID + 17), "one recorder records 16 processes at most"),
+        ((NO_PID, NO_PID + 1, NO_PID), f"process {NO_PID} was given twice"),
+    ],
+)
+def test_too_many_and_one_twice_are_refused(
+    plan_path: Path, pids: Sequence[int], said: str
+) -> None:
+    words = [word for pid in pids for word in ("--next", "--plan", str(plan_path), "--pid", pid)]
+    command = [str(PROGRAM), *map(str, words[1:])]
+    done = subprocess.run(command, capture_output=True, timeout=COMMAND_S, check=False)
     assert done.returncode == USAGE
-    assert b"one recorder records 16 processes at most" in done.stderr
+    assert said in done.stderr.decode()
