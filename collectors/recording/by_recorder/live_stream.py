@@ -51,6 +51,11 @@ class LivePart:
             self.windows_count += head.type == _WINDOW
             self.has_budget = self.has_budget or head.type == _BUDGET
 
+    def take_damaged(self, found: bytes) -> None:
+        """Add what is no frame, behind which nothing is believed."""
+        self._kept += found
+        self._is_damaged = True
+
     @property
     def is_readable_to_a_window(self) -> bool:
         """Whether reading up to the next window, or to the end, meets no gap."""
@@ -80,6 +85,7 @@ class LiveStream(LivePart):
         self.parts: tuple[LivePart, ...] = (self, *(LivePart() for _ in range(others_count)))
         """Of each target."""
         self._mixed = bytearray()  # of several: what is no whole frame yet
+        self._is_broken = False  # what follows is not believed
         self.is_closed = False
         """Whether the pipe has ended."""
 
@@ -96,7 +102,7 @@ class LiveStream(LivePart):
         if len(self.parts) == 1:
             self.take(found)
         else:
-            self._mixed += found
+            self._mixed += b"" if self._is_broken else found
             self._divide()
         if not found:
             self._end()
@@ -111,7 +117,8 @@ class LiveStream(LivePart):
             is_frame = head.magic == _MAGIC and head.length_bytes <= _MOST
             if not is_frame or head.target >= len(self.parts):
                 for part in self.parts:
-                    part.take(bytes(self._mixed[at:]))
+                    part.take_damaged(bytes(self._mixed[at:]))
+                self._is_broken = True
                 at = len(self._mixed)
                 break
             if end > len(self._mixed):
