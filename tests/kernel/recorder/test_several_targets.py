@@ -2,6 +2,9 @@
 """One recorder for several processes: what ends one of them ends nothing else."""
 
 import io
+import os
+import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +25,10 @@ from tlstax.tests.kernel.recorder_runs import (
     Leftover,
     Record,
     Started,
+    await_attached,
     await_no_probes,
+    dumped,
+    maps_named,
     plan_text,
     rows_of,
     serve,
@@ -30,8 +36,8 @@ from tlstax.tests.kernel.recorder_runs import (
 from tlstax.tests.patience import COMMAND_S
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
-COUNTS, PAUSE_S, GONE_S = (5, 9), 0.5, 3.0
-NO_PID = 1 << 29
+COUNTS, PAUSE_S, GONE_S, HEARTBEAT_S = (5, 9), 0.5, 3.0, 2.5
+NO_PID, FAILED, IDLE_S = 1 << 29, 1, 2.2
 Process = subprocess.Popen[bytes]
 Several = tuple[Process, list[Process]]
 
@@ -60,10 +66,8 @@ def record_all(spawn: Record, repository: Path, tmp_path: Path) -> Callable[...,
 @pytest.fixture
 def several(servers: list[Process], record_all: Callable[..., Process]) -> Several:
     recorder = record_all([server.pid for server in servers])
-    assert recorder.stderr is not None
-    for server in servers:
-        line = recorder.stderr.readline()
-        assert f"attached to process {server.pid}".encode() in line, line
+    for _ in servers:
+        await_attached(recorder)
     return recorder, servers
 
 
@@ -125,6 +129,34 @@ def test_a_killed_recorder_leaves_nothing(
     assert leftover() == set()
 
 
+@pytest.mark.timing
+@pytest.mark.skipif(shutil.which("bpftool") is None, reason="bpftool reads the map")
+def test_the_programs_of_all_are_idle_while_it_is_frozen(
+    servers: list[Process], record_all: Callable[..., Process]
+) -> None:
+    """They have one heartbeat, which stops for all of them."""
+    before = maps_named("hits")
+    recorder = record_all([server.pid for server in servers])
+    for _ in servers:
+        await_attached(recorder)
+    mine = maps_named("hits") - before
+    assert len(mine) == len(servers)
+    children = Path(f"/proc/{recorder.pid}/task/{recorder.pid}/children").read_text().split()
+    (watchdog,) = map(int, children)
+    os.kill(watchdog, signal.SIGSTOP)
+    recorder.send_signal(signal.SIGSTOP)
+    try:
+        time.sleep(IDLE_S)
+        counted = [dumped(hits) for hits in mine]
+        for server in servers:
+            serve(server)
+        assert [dumped(hits) for hits in mine] == counted
+    finally:
+        recorder.send_signal(signal.SIGCONT)  # it finds out for itself
+    _, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == FAILED, errors
+
+
 def test_one_that_cannot_be_recorded_is_named_and_nothing_is_attached(
     servers: list[Process], record_all: Callable[..., Process], tmp_path: Path,
     breakpoints: Breakpoints,
@@ -140,6 +172,7 @@ def test_each_is_imported_by_its_pid(
     several: Several, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recorder, servers = several
+    time.sleep(HEARTBEAT_S)  # the programs of each know that it still runs
     for server in servers:
         serve(server)
     recorder.terminate()
