@@ -51,14 +51,14 @@ def servers(program: Path, started: Started) -> list[Process]:
 def record_all(spawn: Record, repository: Path, tmp_path: Path) -> Callable[..., Process]:
     """Start the recorder on some processes, with options for all."""
 
-    def run(pids: list[int], *options: str, stream: str = "a.stream") -> Process:
-        command = [str(PROGRAM), *options, "--output", str(tmp_path / stream)]
+    def run(pids: list[int], *of_the_last: str) -> Process:
+        command = [str(PROGRAM), "--output", str(tmp_path / "a.stream")]
         plan = tmp_path / "a.plan"
         plan.write_text(plan_text(pids[0], repository))  # all run the same program
         for pid in pids:
             command += ["--next"] * (pid != pids[0])
             command += ["--plan", str(plan), "--pid", str(pid), "--window", "100ms"]
-        return spawn(command, stderr=subprocess.PIPE)
+        return spawn([*command, *of_the_last], stderr=subprocess.PIPE)
 
     return run
 
@@ -103,6 +103,24 @@ def test_one_that_ends_leaves_the_others(
     assert ends[0].ending == b"it exited or was killed"
     assert ends[0].time_ns < ends[1].time_ns
     assert ends[0].windows_count < ends[1].windows_count
+
+
+def test_each_has_its_own_budget(
+    servers: list[Process], record_all: Callable[..., Process], tmp_path: Path
+) -> None:
+    recorder = record_all([server.pid for server in servers], "--budget", "10%", "--or-everything")
+    for _ in servers:
+        await_attached(recorder)
+    time.sleep(PAUSE_S)
+    for server in servers:
+        serve(server)
+    recorder.terminate()
+    _, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK, errors
+    first, second = (end_of(tmp_path / "a.stream", target) for target in (0, 1))
+    assert first.budget is None
+    assert second.budget.share_ppm == 100_000
+    assert {first.start.level, second.start.level} == {b"record"}
 
 
 def test_it_ends_with_the_last_one(
