@@ -10,7 +10,8 @@
     tlstax import x.folded --hz 99 -o server.tlstax
 
 A stream becomes what `tlstax attach` would have recorded; one that was cut has the windows up to
-there. Addresses are named in files on this host that have the recorded build-ids.
+there. Of a stream with several processes one is imported: --pid says which. Addresses are named in
+files on this host that have the recorded build-ids.
 A file that begins like none of these is read as folded stacks, `frame;frame COUNT`, without files
 or threads. Texts do not contain the sampling rate: give it with --hz.
 Of other tools only names and counts are imported. Phases are inferred from the boundary functions
@@ -27,11 +28,13 @@ import time
 from collections.abc import Iterable
 from itertools import dropwhile
 from pathlib import Path
+from typing import BinaryIO
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import write_whole
 from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream.frames import targets_of
 from tlstax.collectors.recording.stream_capture import import_stream
 from tlstax.collectors.sources.perf.recording import read_data
 from tlstax.collectors.sources.perf.rows import FIRST_ID, PerfRows
@@ -64,6 +67,9 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "--root", default="", metavar="DIR", help="where the paths in the recording begin (/)"
     )
     parser.add_argument("--hz", type=_hz, metavar="N", help="samples per second and CPU, of a text")
+    parser.add_argument(
+        "--pid", type=int, metavar="N", help="which process of a stream that has several"
+    )
     parser.set_defaults(run=run)
 
 
@@ -79,7 +85,8 @@ def run(options: argparse.Namespace) -> int:
     if _is_stream(options.recording):
         with options.recording.open("rb") as stream:
             name = str(options.recording)
-            text = import_stream(stream, name, options.output, options.force)
+            number = _number(stream, name, options.pid)
+            text = import_stream(stream, name, options.output, options.force, number)
         print(f"{options.output}: {text}", file=sys.stderr)
         return int(ExitCode.OK)
     rows, engine = _read(options.recording, options.root, options.hz)
@@ -98,6 +105,23 @@ def run(options: argparse.Namespace) -> int:
     write_whole(options.output, [*meta, target, *rows], options.force)
     print(f"{options.output}: {samples} samples", file=sys.stderr)
     return int(ExitCode.OK)
+
+
+def _number(stream: BinaryIO, name: str, pid: int | None) -> int:
+    """The number of the process in a stream; 0 for one that has none, which its reader refuses."""
+    pids = targets_of(stream)
+    stream.seek(0)
+    if pid in pids:
+        return pids.index(pid)
+    if pid is None and len(pids) <= 1:
+        return 0
+    known = ", ".join(map(str, pids)) or "none that can be read"
+    raise TlstaxError(
+        f"cannot import {name}",
+        f"it has the processes {known}" if pid is None else f"it has no process {pid}: {known}",
+        "Give --pid with one of them, and an --output for each",
+        ExitCode.USAGE,
+    )
 
 
 def _is_stream(path: Path) -> bool:

@@ -8,30 +8,33 @@
 
 #include "failure.h"
 #include "output.h"
+#include "session.h"
 #include "stream.h"
 #include "totals.h"
 #include "watchdog.h"
 
+#define accounts (session->accounts)
+
 enum { CELLS = PHASES * STATES + PHASES, ATTEMPTS = 4, LOOKS_MOST = 3, BEAT_SLOTS = 256 };
 
-/* What was sent of a slot. Pages of slots that were never in use are not touched. */
-static struct sent {
+/* What was sent of a slot. */
+struct sent_account {
 	struct stream_slot slot;
 	u64 cells[CELLS];
 	u32 generation; /* 0: nothing was sent */
 	u32 looks_count;
 	bool is_ended; /* the slot is given back after the next commit */
-} * sent;
-static u32 generation = 1, slots_count;
-static u32 ended_count;
+};
 
 int totals_prepare(struct engine *engine, const struct plan *plan, const struct target *target)
 {
-	slots_count = engine->settings.slots;
-	sent = mmap(NULL, sizeof(*sent) * slots_count, PROT_READ | PROT_WRITE,
-		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (sent == MAP_FAILED)
-		return fail(EXIT_CODE_HOST, "no memory for %u threads: %s", slots_count,
+	accounts.generation = 1;
+	accounts.slots_count = engine->settings.slots;
+	accounts.sent =
+		mmap(NULL, sizeof(*accounts.sent) * accounts.slots_count, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (accounts.sent == MAP_FAILED)
+		return fail(EXIT_CODE_HOST, "no memory for %u threads: %s", accounts.slots_count,
 			    strerror(errno));
 	return roles_prepare(plan, target);
 }
@@ -79,7 +82,7 @@ static bool is_same(const struct stream_slot *old, const struct stream_slot *new
 	return old->counts.time_ns && !memcmp(old, &with_time, sizeof(with_time));
 }
 
-static void look_at_stack(struct sent *entry, const struct thread_slot *copy,
+static void look_at_stack(struct sent_account *entry, const struct thread_slot *copy,
 			  struct stream_slot *slot)
 {
 	if (memcmp(entry->slot.comm, slot->comm, sizeof(slot->comm)) != 0)
@@ -99,7 +102,8 @@ static u64 cell_of(const struct thread_slot *copy, u32 index)
 				       : copy->count[index - PHASES * STATES];
 }
 
-static bool put_slot(struct sent *entry, const struct thread_slot *copy, struct stream_slot *slot)
+static bool put_slot(struct sent_account *entry, const struct thread_slot *copy,
+		     struct stream_slot *slot)
 {
 	bool is_other = entry->slot.tid != slot->tid ||
 			entry->slot.thread_start_ns != slot->thread_start_ns;
@@ -110,11 +114,12 @@ static bool put_slot(struct sent *entry, const struct thread_slot *copy, struct 
 		entry->slot.tid = slot->tid;
 	}
 	look_at_stack(entry, copy, slot);
-	bool is_again = entry->generation && entry->generation != generation;
+	bool is_again = entry->generation && entry->generation != accounts.generation;
 	for (u32 i = 0; i < CELLS; i++)
 		if (is_again || cell_of(copy, i) != entry->cells[i])
 			changed[slot->cells_count++] = i;
-	if (entry->generation == generation && !slot->cells_count && is_same(&entry->slot, slot))
+	if (entry->generation == accounts.generation && !slot->cells_count &&
+	    is_same(&entry->slot, slot))
 		return true;
 	struct stream_slot *frame = output_put(
 		STREAM_SLOT, sizeof(*slot) + slot->cells_count * sizeof(struct stream_cell));
@@ -127,20 +132,20 @@ static bool put_slot(struct sent *entry, const struct thread_slot *copy, struct 
 		cells[i] = (struct stream_cell){changed[i], entry->cells[changed[i]]};
 	}
 	entry->slot = *slot;
-	entry->generation = generation;
+	entry->generation = accounts.generation;
 	if (slot->status == THREAD_EXITED) {
 		entry->is_ended = true;
-		ended_count++;
+		accounts.ended_count++;
 	}
 	return true;
 }
 
 /* Whether a thread did nothing since its account was sent. Few of its cache lines are touched. */
-static bool is_resting(const struct sent *entry, const struct thread_slot *place)
+static bool is_resting(const struct sent_account *entry, const struct thread_slot *place)
 {
 	const struct stream_slot *slot = &entry->slot;
 
-	return entry->generation == generation && slot->status == THREAD_LIVE &&
+	return entry->generation == accounts.generation && slot->status == THREAD_LIVE &&
 	       place->status == THREAD_LIVE && place->last_ns == slot->last_ns &&
 	       place->tid == slot->tid && place->thread_start_ns == slot->thread_start_ns &&
 	       place->state == slot->state && place->owner == slot->owner &&
@@ -157,7 +162,7 @@ bool accounts_put(struct engine *engine, bool ended_only)
 	struct stream_slot slot;
 
 	engine_read_lifecycle(engine, &now);
-	for (u32 i = 0; i < now.fresh_count && i < slots_count; i++) {
+	for (u32 i = 0; i < now.fresh_count && i < accounts.slots_count; i++) {
 		const struct thread_slot *place =
 			(const void *)(engine->slots + (size_t)i * sizeof(struct thread_slot));
 		u32 status = __atomic_load_n(&place->status, __ATOMIC_ACQUIRE);
@@ -165,11 +170,11 @@ bool accounts_put(struct engine *engine, bool ended_only)
 			watchdog_beat();
 		if (status == THREAD_FREE || (ended_only && status != THREAD_EXITED))
 			continue;
-		if (is_resting(&sent[i], place))
+		if (is_resting(&accounts.sent[i], place))
 			continue;
 		account_copy(place, &copy);
 		describe(&copy, i, &slot);
-		if (!put_slot(&sent[i], &copy, &slot))
+		if (!put_slot(&accounts.sent[i], &copy, &slot))
 			return false;
 	}
 	return true;
@@ -188,13 +193,13 @@ void account_recycle(struct engine *engine, u32 index)
 
 u32 accounts_recycle(struct engine *engine)
 {
-	u32 count = ended_count;
+	u32 count = accounts.ended_count;
 
-	for (u32 i = 0; i < slots_count && ended_count; i++) {
-		if (!sent[i].generation || !sent[i].is_ended)
+	for (u32 i = 0; i < accounts.slots_count && accounts.ended_count; i++) {
+		if (!accounts.sent[i].generation || !accounts.sent[i].is_ended)
 			continue;
-		ended_count--;
-		memset(&sent[i], 0, sizeof(sent[i]));
+		accounts.ended_count--;
+		memset(&accounts.sent[i], 0, sizeof(accounts.sent[i]));
 		account_recycle(engine, i);
 	}
 	return count;
@@ -202,10 +207,10 @@ u32 accounts_recycle(struct engine *engine)
 
 void accounts_forget(void)
 {
-	generation++;
-	for (u32 i = 0; i < slots_count && ended_count; i++)
-		if (sent[i].generation && sent[i].is_ended) {
-			sent[i].is_ended = false;
-			ended_count--;
+	accounts.generation++;
+	for (u32 i = 0; i < accounts.slots_count && accounts.ended_count; i++)
+		if (accounts.sent[i].generation && accounts.sent[i].is_ended) {
+			accounts.sent[i].is_ended = false;
+			accounts.ended_count--;
 		}
 }

@@ -19,7 +19,7 @@ void answer_begin(u16 type)
 {
 	frame.head = (struct stream_head){
 		.magic = STREAM_MAGIC,
-		.type = type,
+		.type = (u8)type,
 		.version = STREAM_VERSION,
 		.sequence = sequence++,
 	};

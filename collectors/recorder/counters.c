@@ -4,13 +4,11 @@
 #include <string.h>
 
 #include "output.h"
+#include "session.h"
 #include "stream.h"
 #include "totals.h"
 
-static u64 sent_latency[PHASES][LATENCY_BUCKETS];
-static struct stream_hits sent_hits[MAX_SITES];
-static struct stream_cpu sent_cpus[CPUS_MOST];
-static u64 missed_count;
+#define counters (session->counters)
 
 static bool put_latency(const struct engine *engine)
 {
@@ -22,13 +20,13 @@ static bool put_latency(const struct engine *engine)
 			for (u32 i = 0; i < LATENCY_BUCKETS; i++)
 				sums[i] += engine->latency[shard].count[phase][i];
 		for (u32 i = 0; i < LATENCY_BUCKETS; i++) {
-			if (sums[i] == sent_latency[phase][i])
+			if (sums[i] == counters.latency[phase][i])
 				continue;
 			struct stream_latency *frame = output_put(STREAM_LATENCY, sizeof(*frame));
 			if (!frame)
 				return false;
 			*frame = (struct stream_latency){phase, i, sums[i]};
-			sent_latency[phase][i] = sums[i];
+			counters.latency[phase][i] = sums[i];
 		}
 	}
 	return true;
@@ -43,13 +41,14 @@ static bool put_hits(const struct engine *engine)
 			now.begun += engine->hits[shard].begun[site];
 			now.healed += engine->hits[shard].healed[site];
 		}
-		if (now.count == sent_hits[site].count && now.begun == sent_hits[site].begun &&
-		    now.healed == sent_hits[site].healed)
+		if (now.count == counters.hits[site].count &&
+		    now.begun == counters.hits[site].begun &&
+		    now.healed == counters.hits[site].healed)
 			continue;
 		struct stream_hits *frame = output_put(STREAM_HITS, sizeof(*frame));
 		if (!frame)
 			return false;
-		*frame = sent_hits[site] = now;
+		*frame = counters.hits[site] = now;
 	}
 	return true;
 }
@@ -60,20 +59,20 @@ static bool put_cpus(const struct engine *engine)
 		const struct cpu_counts *cpu = &engine->cpus[i];
 		struct stream_cpu now = {i, cpu->target_cpu_ns + cpu->running_ns,
 					 cpu->sample_count};
-		if (now.target_cpu_ns == sent_cpus[i].target_cpu_ns &&
-		    now.sample_count == sent_cpus[i].sample_count)
+		if (now.target_cpu_ns == counters.cpus[i].target_cpu_ns &&
+		    now.sample_count == counters.cpus[i].sample_count)
 			continue;
 		struct stream_cpu *frame = output_put(STREAM_CPU, sizeof(*frame));
 		if (!frame)
 			return false;
-		*frame = sent_cpus[i] = now;
+		*frame = counters.cpus[i] = now;
 	}
 	return true;
 }
 
 static bool put_programs(const struct engine *engine)
 {
-	missed_count = 0;
+	counters.missed_count = 0;
 	for (u32 i = 0; i < engine->programs_count; i++) {
 		const struct engine_program *program = &engine->programs[i];
 		struct bpf_prog_info info = {0};
@@ -89,7 +88,7 @@ static bool put_programs(const struct engine *engine)
 		frame->run_count = info.run_cnt;
 		frame->missed_count = info.recursion_misses;
 		if (strcmp(program->name, "on_sample") != 0)
-			missed_count += info.recursion_misses;
+			counters.missed_count += info.recursion_misses;
 	}
 	return true;
 }
@@ -101,12 +100,12 @@ bool counters_put(struct engine *engine)
 
 u64 missed_runs(void)
 {
-	return missed_count;
+	return counters.missed_count;
 }
 
 void counters_forget(void)
 {
-	memset(sent_latency, 0, sizeof(sent_latency));
-	memset(sent_hits, 0, sizeof(sent_hits));
-	memset(sent_cpus, 0, sizeof(sent_cpus));
+	memset(counters.latency, 0, sizeof(counters.latency));
+	memset(counters.hits, 0, sizeof(counters.hits));
+	memset(counters.cpus, 0, sizeof(counters.cpus));
 }

@@ -93,6 +93,14 @@ static void fill_config(const struct engine *engine, const struct plan *plan,
 	fill_wait_kinds(config->wait_kind);
 }
 
+/* An engine that is loaded already: all have one heartbeat. */
+static const struct engine *loaded_before(const struct engine *engine)
+{
+	const struct settings *settings = &engine->settings;
+
+	return settings->beside ? settings->beside : settings->first;
+}
+
 static int configure(struct engine *engine, const struct plan *plan, const struct target *target)
 {
 	struct bpf_map *constants = engine_data_map(engine, ".rodata.config");
@@ -118,10 +126,10 @@ static int configure(struct engine *engine, const struct plan *plan, const struc
 			engine->is_flow);
 	if (!error)
 		error = walks_configure(engine->object, !engine->settings.beside);
-	if (!error && engine->settings.beside)
-		error = bpf_map__reuse_fd(
-			engine_data_map(engine, ".data.heartbeat"),
-			bpf_map__fd(engine_data_map(engine->settings.beside, ".data.heartbeat")));
+	const struct engine *loaded = loaded_before(engine);
+	if (!error && loaded)
+		error = bpf_map__reuse_fd(engine_data_map(engine, ".data.heartbeat"),
+					  bpf_map__fd(engine_data_map(loaded, ".data.heartbeat")));
 	for (u32 i = 0; i < SOCKET_PLACES && !error; i++)
 		error = bpf_program__set_autoload(
 			bpf_object__find_program_by_name(engine->object, socket_places[i].program),
@@ -182,8 +190,8 @@ static int map_memory(struct engine *engine)
 	if (failure.code ||
 	    ring_map(&engine->records, bpf_map__fd(records), bpf_map__max_entries(records)))
 		return -1;
-	if (engine->settings.beside)
-		return 0; /* it has the heartbeat of the other one */
+	if (loaded_before(engine))
+		return 0; /* it has the heartbeat of that one */
 	int heartbeat = bpf_map__fd(engine_data_map(engine, ".data.heartbeat"));
 	u64 *beat = mmap(NULL, sizeof(u64), PROT_READ | PROT_WRITE, MAP_SHARED, heartbeat, 0);
 	if (beat == MAP_FAILED)
@@ -202,8 +210,8 @@ int engine_load(struct engine *engine, const struct plan *plan, const struct tar
 	engine->control.offcpu_mask = 0;
 	libbpf_set_print(keep_line);
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
-	if (settings->beside)
-		engine->features = settings->beside->features;
+	if (loaded_before(engine))
+		engine->features = loaded_before(engine)->features;
 	else if (features_find(&engine->features))
 		return -1;
 	u32 count = read_cpus("possible", cpus, CPUS_MOST);
@@ -275,12 +283,11 @@ bool engine_has_room(const struct engine *engine)
 
 void engine_keep_up(struct engine *engine, const struct target *target)
 {
-	static u64 refused_count;
 	struct lifecycle now;
 
 	engine_read_lifecycle(engine, &now);
-	if (now.untracked_count || now.refused_count > refused_count) {
-		refused_count = now.refused_count;
+	if (now.untracked_count || now.refused_count > engine->refused_count) {
+		engine->refused_count = now.refused_count;
 		if (engine_has_room(engine))
 			engine_iterate(engine->each_thread);
 	}

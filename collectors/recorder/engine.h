@@ -18,7 +18,8 @@ struct engine;
 struct settings {
 	enum level level;
 	u32 sample_hz, slots;
-	const struct engine *beside; /* one that is loaded already: no stacks and samples then */
+	const struct engine *beside; /* one of the same target: no stacks and samples then */
+	const struct engine *first;  /* of the first target; NULL: it is that itself */
 };
 
 /* A program whose runs are counted. */
@@ -35,8 +36,9 @@ struct engine {
 	bool is_flow;	 /* they alone tell commands */
 	u32 cpus_count;	 /* numbers that a CPU can have */
 	u32 shards_count;
-	u32 online_count; /* CPUs, when it began */
-	int level;	  /* what is attached, -1: nothing that costs */
+	u32 online_count;  /* CPUs, when it began */
+	u64 refused_count; /* by the kernel, when it was kept up last */
+	int level;	   /* what is attached, -1: nothing that costs */
 	struct bpf_object *object;
 	struct control control;
 	struct engine_program programs[PROGRAMS_MOST];
@@ -53,6 +55,13 @@ struct engine {
 	struct cpu_counts *cpus;
 	struct ring records;
 	struct bpf_link *each_thread, *each_counts;
+};
+
+/* The CPU samples of a target. */
+struct sampler {
+	u8 is_sampled[CPUS_MOST];
+	int events[CPUS_MOST];
+	bool is_off;
 };
 
 /* Load the programs for a target and a plan. */

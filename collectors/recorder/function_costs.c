@@ -20,6 +20,7 @@
 #include "function_probes.h"
 #include "links.h"
 #include "output.h"
+#include "session.h"
 #include "stream.h"
 #include "watchdog.h"
 
@@ -41,8 +42,6 @@ struct places {
 	u64 enter, leave;
 	enum exit_kind exit;
 };
-
-static struct function_cost costs[MAX_FUNCTIONS];
 
 struct empty_function {
 	int fd;
@@ -195,10 +194,10 @@ int function_costs_measure(const struct function_probes *probes, bool has_multi,
 		if (!is_known[kind] && measure(probes, has_multi, kind, &of_kind[kind]))
 			return -1;
 		is_known[kind] = true;
-		costs[i] = of_kind[kind];
+		session->functions.costs[i] = of_kind[kind];
 	}
 	int fd = bpf_map__fd(object_data_map(probes->object, ".data.costs"));
-	if (bpf_map_update_elem(fd, &(u32){0}, costs, 0))
+	if (bpf_map_update_elem(fd, &(u32){0}, session->functions.costs, 0))
 		return engine_refused("cannot set up the programs for functions", errno);
 	return 0;
 }
@@ -209,7 +208,8 @@ bool function_costs_put(const struct plan *plan)
 		struct stream_function *frame = output_put(STREAM_FUNCTION, sizeof(*frame));
 		if (!frame)
 			return false;
-		*frame = (struct stream_function){i, costs[i].pair_ns, costs[i].inside_ns};
+		*frame = (struct stream_function){i, session->functions.costs[i].pair_ns,
+						  session->functions.costs[i].inside_ns};
 	}
 	return true;
 }

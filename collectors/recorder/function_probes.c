@@ -11,9 +11,8 @@
 #include "failure.h"
 #include "links.h"
 #include "objects.h"
+#include "session.h"
 #include "watchdog.h"
-
-static struct function_probes opened;
 
 /* Points of one file and program. */
 static struct {
@@ -83,11 +82,12 @@ static int share_maps(const struct engine *engine)
 
 	for (u32 i = 0; i < COUNT(names) && !error; i++)
 		error = bpf_map__reuse_fd(
-			bpf_object__find_map_by_name(opened.object, names[i]),
+			bpf_object__find_map_by_name(session->functions.probes.object, names[i]),
 			bpf_map__fd(bpf_object__find_map_by_name(engine->object, names[i])));
 	if (!error)
-		error = bpf_map__reuse_fd(object_data_map(opened.object, ".data.heartbeat"),
-					  bpf_map__fd(engine_data_map(engine, ".data.heartbeat")));
+		error = bpf_map__reuse_fd(
+			object_data_map(session->functions.probes.object, ".data.heartbeat"),
+			bpf_map__fd(engine_data_map(engine, ".data.heartbeat")));
 	return error;
 }
 
@@ -95,15 +95,18 @@ static int configure(const struct engine *engine, const struct target *target)
 {
 	struct function_config config = {.tgid = target->pid, .own_tgid = getpid()};
 
-	int error = bpf_map__set_initial_value(object_data_map(opened.object, ".rodata.config"),
-					       &config, sizeof(config));
+	int error = bpf_map__set_initial_value(
+		object_data_map(session->functions.probes.object, ".rodata.config"), &config,
+		sizeof(config));
 	if (!error)
 		error = share_maps(engine);
 	if (!error && engine->features.has_multi) {
 		enum bpf_attach_type type = (enum bpf_attach_type)ATTACH_UPROBE_MULTI;
-		error = bpf_program__set_expected_attach_type(opened.enter, type);
+		error = bpf_program__set_expected_attach_type(session->functions.probes.enter,
+							      type);
 		if (!error)
-			error = bpf_program__set_expected_attach_type(opened.leave, type);
+			error = bpf_program__set_expected_attach_type(
+				session->functions.probes.leave, type);
 	}
 	return error;
 }
@@ -117,20 +120,24 @@ int function_probes_load(const struct engine *engine, const struct plan *plan,
 	if (!plan->functions_count)
 		return 0;
 	const void *content = functions_content(&size);
-	opened.object = bpf_object__open_mem(content, size, &options);
-	if (!opened.object)
+	session->functions.probes.object = bpf_object__open_mem(content, size, &options);
+	if (!session->functions.probes.object)
 		return engine_refused("cannot read the programs for functions", errno);
-	opened.enter = bpf_object__find_program_by_name(opened.object, "on_function_enter");
-	opened.leave = bpf_object__find_program_by_name(opened.object, "on_function_leave");
+	session->functions.probes.enter = bpf_object__find_program_by_name(
+		session->functions.probes.object, "on_function_enter");
+	session->functions.probes.leave = bpf_object__find_program_by_name(
+		session->functions.probes.object, "on_function_leave");
 	int error = configure(engine, target);
 	if (!error)
-		error = bpf_object__load(opened.object);
+		error = bpf_object__load(session->functions.probes.object);
 	if (error)
 		return engine_refused("the kernel refused the programs for functions", error);
-	opened.sums_fd = bpf_object__find_map_fd_by_name(opened.object, "function_sums");
-	opened.times_fd = bpf_object__find_map_fd_by_name(opened.object, "function_times");
-	opened.losses_fd = bpf_object__find_map_fd_by_name(opened.object, "function_losses");
-	function_sums_open(&opened);
+	session->functions.probes.sums_fd =
+		bpf_object__find_map_fd_by_name(session->functions.probes.object, "function_sums");
+	session->functions.probes.times_fd =
+		bpf_object__find_map_fd_by_name(session->functions.probes.object, "function_times");
+	session->functions.probes.losses_fd = bpf_object__find_map_fd_by_name(
+		session->functions.probes.object, "function_losses");
 	malloc_trim(0); /* the kernel's types took 20 MB */
 	return 0;
 }
@@ -152,7 +159,8 @@ int function_probes_begin(const struct engine *engine, const struct plan *plan,
 
 	if (!plan->functions_count)
 		return 0;
-	if (function_costs_measure(&opened, has_multi, plan) || function_switch_attach(&opened))
+	if (function_costs_measure(&session->functions.probes, has_multi, plan) ||
+	    function_switch_attach(&session->functions.probes))
 		return -1;
-	return function_points_attach(&opened, has_multi, plan, target);
+	return function_points_attach(&session->functions.probes, has_multi, plan, target);
 }

@@ -18,6 +18,22 @@ struct function_probes {
 	int sums_fd, times_fd, losses_fd;
 };
 
+enum { FUNCTION_CLASSES = 64, FUNCTION_PLACES = 1 << 16 };
+
+/* What is counted of a target, and what of it was sent. Most of it is never touched. */
+struct functions {
+	struct function_probes probes;
+	struct function_cost costs[MAX_FUNCTIONS];
+	bool is_forgotten; /* what was sent: it is sent again */
+	struct function_sum sent[MAX_FUNCTIONS][PHASES][FUNCTION_CLASSES];
+	/* Of times: a table with open addressing, which is never more than half full, because the
+	 * kernel's has no more keys and never drops one. */
+	struct {
+		struct function_bucket key;
+		u64 count; /* 0: the place is free */
+	} sent_times[FUNCTION_PLACES];
+};
+
 /* Load the programs, before anything is attached: that may take seconds on a busy host. */
 int function_probes_load(const struct engine *engine, const struct plan *plan,
 			 const struct target *target);
@@ -58,8 +74,5 @@ bool function_sums_put(void);
 
 /* What was put was not committed: send everything again. */
 void function_sums_forget(void);
-
-/* Where the sums are read from. */
-void function_sums_open(const struct function_probes *probes);
 
 #endif

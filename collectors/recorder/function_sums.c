@@ -6,36 +6,22 @@
 
 #include "function_probes.h"
 #include "output.h"
+#include "session.h"
 #include "stream.h"
 
+#define functions (session->functions)
+
 /* Entries of the maps (probes/bpf/function_sums.bpf.h); size classes as a power of 2. */
-enum { SUMS_MOST = 8192, TIMES_MOST = 32768, PLACES = TIMES_MOST * 2, CLASSES = 64 };
+enum { SUMS_MOST = 8192, TIMES_MOST = FUNCTION_PLACES / 2 };
 
-static const struct function_probes *probes;
-static bool is_forgotten;
-
-/* By function, phase and size class: what is known now, and what was sent. Most of it is never
- * touched. */
-static struct function_sum now[MAX_FUNCTIONS][PHASES][CLASSES];
-static struct function_sum sent[MAX_FUNCTIONS][PHASES][CLASSES];
-
-/* What was sent of times: a table with open addressing, which is never more than half full, because
- * the kernel's has no more keys and never drops one. */
-static struct {
-	struct function_bucket key;
-	u64 count; /* 0: the place is free */
-} sent_times[PLACES];
+/* By function, phase and size class: what is known now. Most of it is never touched. */
+static struct function_sum now[MAX_FUNCTIONS][PHASES][FUNCTION_CLASSES];
 
 /* Whole maps are read at once: there is room for all of them. */
 static struct function_key keys[SUMS_MOST];
 static struct function_sum values[SUMS_MOST];
 static struct function_bucket buckets[TIMES_MOST];
 static u64 counts[TIMES_MOST];
-
-void function_sums_open(const struct function_probes *of)
-{
-	probes = of;
-}
 
 /* All entries of a map; how many. */
 static u32 read_map(int fd, void *map_keys, void *map_values, u32 most)
@@ -73,18 +59,19 @@ static void add(struct function_sum *sum, const struct function_sum *more)
 
 static bool is_counted(const struct function_key *key)
 {
-	return key->function < CALIBRATION && key->phase < PHASES && key->size_class < CLASSES;
+	return key->function < CALIBRATION && key->phase < PHASES &&
+	       key->size_class < FUNCTION_CLASSES;
 }
 
 static bool put_sum(const struct function_key *key)
 {
 	static const struct function_sum nothing;
 	struct function_sum *sum = &now[key->function][key->phase][key->size_class];
-	struct function_sum *before = &sent[key->function][key->phase][key->size_class];
+	struct function_sum *before = &functions.sent[key->function][key->phase][key->size_class];
 
 	if (!memcmp(sum, &nothing, sizeof(*sum))) /* another shard's entry has told it */
 		return true;
-	bool is_new = is_forgotten || memcmp(sum, before, sizeof(*sum)) != 0;
+	bool is_new = functions.is_forgotten || memcmp(sum, before, sizeof(*sum)) != 0;
 	struct stream_function_sum *frame =
 		is_new ? output_put(STREAM_FUNCTION_SUM, sizeof(*frame)) : NULL;
 	if (frame) {
@@ -102,7 +89,7 @@ static bool put_sum(const struct function_key *key)
 
 static bool put_sums(void)
 {
-	u32 found = read_map(probes->sums_fd, keys, values, SUMS_MOST);
+	u32 found = read_map(functions.probes.sums_fd, keys, values, SUMS_MOST);
 	bool has_room = true;
 
 	for (u32 i = 0; i < found; i++)
@@ -121,25 +108,25 @@ static u64 *count_sent(const struct function_bucket *key)
 	u32 place = (key->function * 0x9e3779b1U) ^ (key->size_class * 0x85ebca6bU) ^
 		    (key->bucket * 0xc2b2ae35U);
 
-	for (u32 i = 0; i < PLACES; i++) {
-		u32 at = ((place ^ place >> 15) + i) % PLACES;
-		if (!sent_times[at].count)
-			sent_times[at].key = *key;
-		if (!memcmp(&sent_times[at].key, key, sizeof(*key)))
-			return &sent_times[at].count;
+	for (u32 i = 0; i < FUNCTION_PLACES; i++) {
+		u32 at = ((place ^ place >> 15) + i) % FUNCTION_PLACES;
+		if (!functions.sent_times[at].count)
+			functions.sent_times[at].key = *key;
+		if (!memcmp(&functions.sent_times[at].key, key, sizeof(*key)))
+			return &functions.sent_times[at].count;
 	}
 	return NULL;
 }
 
 static bool put_times(void)
 {
-	u32 found = read_map(probes->times_fd, buckets, counts, TIMES_MOST);
+	u32 found = read_map(functions.probes.times_fd, buckets, counts, TIMES_MOST);
 
 	for (u32 i = 0; i < found; i++) {
 		if (buckets[i].function >= CALIBRATION || !counts[i])
 			continue;
 		u64 *before = count_sent(&buckets[i]);
-		if (!before || (*before == counts[i] && !is_forgotten))
+		if (!before || (*before == counts[i] && !functions.is_forgotten))
 			continue;
 		struct stream_function_time *frame =
 			output_put(STREAM_FUNCTION_TIME, sizeof(*frame));
@@ -173,23 +160,23 @@ static bool put_losses(void)
 	if (!frame)
 		return false;
 	for (u32 i = 0; i < FUNCTION_LOSSES; i++)
-		bpf_map_lookup_elem(probes->losses_fd, &i, &frame->losses[i]);
+		bpf_map_lookup_elem(functions.probes.losses_fd, &i, &frame->losses[i]);
 	frame->losses[FUNCTION_LOSS_RECURSION_MISSED] +=
-		missed_runs_of(probes->enter) + missed_runs_of(probes->leave);
+		missed_runs_of(functions.probes.enter) + missed_runs_of(functions.probes.leave);
 	return true;
 }
 
 bool function_sums_put(void)
 {
-	if (!probes)
+	if (!functions.probes.object)
 		return true;
 	if (!put_sums() || !put_times() || !put_losses())
 		return false;
-	is_forgotten = false;
+	functions.is_forgotten = false;
 	return true;
 }
 
 void function_sums_forget(void)
 {
-	is_forgotten = true;
+	functions.is_forgotten = true;
 }

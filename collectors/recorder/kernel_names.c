@@ -85,6 +85,7 @@ void kernel_names_put(void)
 
 	if (!addresses_count)
 		return;
+	memset(names, 0, sizeof(names)); /* of the addresses until another target ended */
 	qsort(addresses, addresses_count, sizeof(*addresses), compare);
 	read_symbols(names);
 	for (u32 i = 0; i < addresses_count; i++) {

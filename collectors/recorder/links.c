@@ -8,22 +8,24 @@
 
 #include "failure.h"
 #include "privileges.h"
+#include "session.h"
 #include "watchdog.h"
 
-enum { LINKS_MOST = 2048, CLOSERS = 8 };
+enum { LINKS_MOST = 2048 * STREAM_TARGETS_MOST, CLOSERS = 8 };
 
 static struct entry {
 	int fd; /* -1: closed */
 	enum link_group group;
+	u32 target;
 } entries[LINKS_MOST];
 static u32 entries_count;
 
-/* The group that is being closed, from entry `next` on; `busy` closers are at work. */
+/* The group of a target that is being closed, from entry `next` on; `busy` closers are at work. */
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
 	enum link_group group;
-	u32 next, busy;
+	u32 target, next, busy;
 	bool is_closing;
 } state = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -31,12 +33,17 @@ static struct {
 	.done = PTHREAD_COND_INITIALIZER,
 };
 
+static bool is_closing(const struct entry *entry)
+{
+	return entry->group == state.group && entry->target == state.target;
+}
+
 /* The next entry of the group, NULL: none is left. Under the lock. */
 static struct entry *next_entry(void)
 {
 	while (state.next < entries_count) {
 		struct entry *entry = &entries[state.next++];
-		if (entry->group == state.group)
+		if (is_closing(entry))
 			return entry;
 	}
 	return NULL;
@@ -86,14 +93,14 @@ int links_add(enum link_group group, int fd)
 		close(fd);
 		return -ENOSPC;
 	}
-	entries[entries_count++] = (struct entry){fd, group};
+	entries[entries_count++] = (struct entry){fd, group, session->number};
 	return 0;
 }
 
 static bool is_group_left(void)
 {
 	for (u32 i = state.next; i < entries_count; i++)
-		if (entries[i].group == state.group)
+		if (is_closing(&entries[i]))
 			return true;
 	return state.busy > 0;
 }
@@ -115,6 +122,7 @@ void links_close_group(enum link_group group)
 
 	pthread_mutex_lock(&state.lock);
 	state.group = group;
+	state.target = session->number;
 	state.next = 0;
 	state.is_closing = true;
 	pthread_cond_broadcast(&state.work);

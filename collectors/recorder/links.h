@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What is attached, in groups that are detached one after another.
+ * What is attached to each target, in groups that are detached one after another.
  *
  * Closing a link waits until the kernel has removed its probes, 30 to 100 ms on a busy host. So the
  * descriptors of a group are closed by several threads, which wait for that from the start.
@@ -33,10 +33,10 @@ int links_prepare(void);
 /* Keep a descriptor that holds something attached; below 0: an error, which is returned. */
 int links_add(enum link_group group, int fd);
 
-/* Detach a group. */
+/* Detach a group of the target whose turn it is. */
 void links_close_group(enum link_group group);
 
-/* Detach everything, group by group. */
+/* Detach everything of it, group by group. */
 void links_close(void);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * tlstax-recorder - record one process as planned, and write a stream.
+ * tlstax-recorder - record processes as planned, and write a stream.
  *
  * Everything that runs on a measured host while it is measured: no interpreter, no compiler, no
  * other file. At the end of a window the totals are read, probes are detached if it was the last,
@@ -15,25 +15,15 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "beginning.h"
 #include "control.h"
-#include "engine.h"
+#include "ending.h"
 #include "failure.h"
-#include "function_probes.h"
-#include "levels.h"
-#include "links.h"
-#include "options.h"
-#include "metering.h"
 #include "output.h"
 #include "prices.h"
-#include "privileges.h"
-#include "quota.h"
-#include "rates.h"
-#include "schedule.h"
 #include "serve.h"
+#include "session.h"
 #include "start.h"
-#include "stretches.h"
-#include "stream.h"
-#include "totals.h"
 #include "watchdog.h"
 
 #define STUCK_NS (2 * NS_PER_S)
@@ -41,23 +31,19 @@
 
 enum { ATTEMPTS = 16 }; /* to send what had no room, each with an empty queue */
 
-static struct plan plan;
-static struct target target;
-static struct engine engine;
-static struct windows windows;
 static int signals_fd;
-static char ending[192];
 
-/* The target ended, or executed `program`. */
-static void end_target(const char *program)
+static bool is_any_full(void)
 {
-	if (program)
-		snprintf(ending, sizeof(ending), "it executed %s in the same process", program);
-	else
-		snprintf(ending, sizeof(ending), "it exited or was killed");
-	fail(EXIT_CODE_TARGET,
-	     "process %d ended while it was recorded: %s. The stream is complete until then",
-	     target.pid, ending);
+	for (u32 i = 0; i < sessions_count(); i++)
+		if (session_of(i)->windows.is_full)
+			return true;
+	return false;
+}
+
+static bool is_recording(const struct session *one)
+{
+	return one->progress == PROGRESS_RECORDING;
 }
 
 /* Whether the reader of the stream is gone or takes nothing any more. */
@@ -77,7 +63,7 @@ static bool is_reader_lost(int output)
 		     "the stream cannot be written: %s: the recording ended and everything "
 		     "is detached",
 		     strerror(error));
-	else if (windows.is_full && output_waiting_ns() > STUCK_NS)
+	else if (is_any_full() && output_waiting_ns() > STUCK_NS)
 		fail(EXIT_CODE_IO,
 		     "the reader of the stream took nothing for 2 s and the queue is full: "
 		     "the recording ended and everything is detached");
@@ -86,106 +72,152 @@ static bool is_reader_lost(int output)
 	return true;
 }
 
-/* Wait, at most until `wake_ns`; true: a signal ends the recording, or the target ended. */
+/* Wait, at most until `wake_ns`; true: a signal or an error ends the recording of all. */
 static bool wait_for_event(u64 wake_ns)
 {
-	struct pollfd events[] = {{.fd = target.pidfd, .events = POLLIN},
-				  {.fd = signals_fd, .events = POLLIN},
-				  {.fd = serve_life_line(), .events = POLLIN},
-				  {.fd = control_line(), .events = POLLIN}};
+	struct pollfd events[3 + STREAM_TARGETS_MOST] = {
+		{.fd = signals_fd, .events = POLLIN},
+		{.fd = serve_life_line(), .events = POLLIN},
+		{.fd = control_line(), .events = POLLIN},
+	};
+	u32 count = sessions_count();
 	u64 now = monotonic_ns();
 	int patience_ms = wake_ns > now ? (int)((wake_ns - now + NS_PER_MS - 1) / NS_PER_MS) : 0;
-	struct lifecycle life;
 
-	poll(events, COUNT(events), patience_ms);
+	for (u32 i = 0; i < count; i++)
+		events[3 + i] = (struct pollfd){
+			.fd = is_recording(session_of(i)) ? session_of(i)->target.pidfd : -1,
+			.events = POLLIN,
+		};
+	poll(events, 3 + count, patience_ms);
 	watchdog_beat();
 	if (watchdog_missed())
 		fail(EXIT_CODE_FAILED,
 		     "the recorder did not run for 2 s: the programs in the kernel were idle "
 		     "meanwhile. The stream is complete until then");
-	engine_read_lifecycle(&engine, &life);
+	for (u32 i = 0; i < count; i++)
+		session_of(i)->is_gone |= events[3 + i].revents & POLLIN;
+	return failure.code || events[0].revents & POLLIN || serve_is_over() ||
+	       (events[2].revents && !control_take());
+}
+
+/* What is due of the target whose turn it is; false: its recording ends. */
+static bool go_on(void)
+{
+	struct lifecycle life;
+
+	engine_read_lifecycle(&session->engine, &life);
 	if (life.executed_ns)
-		end_target(target_program(&target));
-	else if (events[0].revents & POLLIN)
-		end_target(NULL);
-	return failure.code || events[1].revents & POLLIN || serve_is_over() ||
-	       (events[3].revents && !control_take());
+		ending_of_target(target_program(&session->target));
+	else if (session->is_gone)
+		ending_of_target(NULL);
+	return !failure.code && !schedule_step();
 }
 
-static void record(const struct options *options, int output)
+/* When something is to be done next, `end_ns` at the latest; 0: nothing is recorded any more. */
+static u64 next_wake_ns(u64 end_ns)
 {
-	u64 end_ns = options->for_ns ? monotonic_ns() + options->for_ns : ~0ULL;
+	bool is_any = false;
 
-	for (;;) {
-		u64 wake_ns = schedule_wake_ns(), cut_ns;
-		if (wait_for_event(wake_ns < end_ns ? wake_ns : end_ns))
+	for (u32 i = 0; i < sessions_count(); i++) {
+		if (!is_recording(session_of(i)))
+			continue;
+		is_any = true;
+		session_turn(i);
+		if (schedule_wake_ns() < end_ns)
+			end_ns = schedule_wake_ns();
+	}
+	return is_any ? end_ns : 0;
+}
+
+/* The recording of one target is over, those of others go on. */
+static void end_one(void)
+{
+	ending_detach();
+	failure = (struct failure){0};
+	tell("process %d: %s", session->target.pid, session->failure.text);
+}
+
+static u32 recording_count(void)
+{
+	u32 count = 0;
+
+	for (u32 i = 0; i < sessions_count(); i++)
+		count += is_recording(session_of(i));
+	return count;
+}
+
+static void record(u64 for_ns, int output)
+{
+	u64 end_ns = for_ns ? monotonic_ns() + for_ns : ~0ULL, cut_ns, wake_ns;
+
+	while ((wake_ns = next_wake_ns(end_ns))) {
+		if (wait_for_event(wake_ns))
 			return;
-		if (control_cut(&cut_ns))
-			schedule_end_window(cut_ns);
-		if (monotonic_ns() >= end_ns || watchdog_check() || is_reader_lost(output) ||
-		    schedule_step())
+		bool is_cut = control_cut(&cut_ns);
+		if (monotonic_ns() >= end_ns || watchdog_check() || is_reader_lost(output))
 			return;
+		for (u32 i = 0; i < sessions_count(); i++) {
+			session_turn(i);
+			if (session->progress == PROGRESS_DETACHED && ending_cut())
+				ending_close();
+			if (!is_recording(session))
+				continue;
+			if (is_cut)
+				schedule_end_window(cut_ns);
+			if (go_on())
+				continue;
+			if (recording_count() == 1)
+				return;
+			end_one();
+			if (ending_cut())
+				ending_close();
+		}
 	}
 }
 
-static void put_error(void)
+/* Read and detach all, then say the rest. */
+static void finish(void)
 {
-	struct stream_error *error = output_put_alone(STREAM_ERROR, sizeof(*error));
+	bool is_started = false;
 
-	if (!error)
-		return;
-	error->time_ns = monotonic_ns();
-	error->exit_code = (u64)failure.code;
-	memcpy(error->text, failure.text, sizeof(error->text));
-}
-
-static void put_end(u64 end_ns, u64 detach_ns)
-{
-	struct stream_end *end = output_put_alone(STREAM_END, sizeof(*end));
-
-	if (!end)
-		return;
-	end->time_ns = end_ns;
-	end->exit_code = (u64)failure.code;
-	end->windows_count = windows.number ? windows.number - 1 : 0;
-	end->merged_count = windows.merged_count;
-	end->detach_ns = detach_ns;
-	memcpy(end->ending, ending, sizeof(end->ending));
-}
-
-/* Read, detach, then say the rest. */
-static void finish(bool is_attached)
-{
-	u64 before_ns = monotonic_ns();
-	bool is_cut = !is_attached || watchdog_missed() || schedule_cut_last();
-
-	statistics_turn(false);
-	engine_detach(&engine);
-	u64 end_ns = monotonic_ns();
+	for (u32 i = 0; i < sessions_count(); i++) {
+		session_turn(i);
+		if (session->progress < PROGRESS_DETACHED)
+			ending_detach();
+		is_started |= session->is_started;
+	}
 	watchdog_arm(false);
-	/* What had no room is still in the maps. */
-	for (int i = 0; !is_cut && i < ATTEMPTS && !output_finish(STUCK_NS); i++)
-		is_cut = schedule_cut_last();
-	if (is_attached) {
-		target_send_mappings(&target);
-		output_commit();
-		kernel_names_put();
-		output_commit();
+	for (u32 i = 0; i < sessions_count(); i++) {
+		session_turn(i);
+		/* What had no room is still in the maps. */
+		bool is_cut = session->progress >= PROGRESS_READ;
+		for (int k = 0; !is_cut && k < ATTEMPTS && !output_finish(STUCK_NS); k++)
+			is_cut = ending_cut();
+		if (session->progress != PROGRESS_OVER)
+			ending_close();
 	}
-	if (!ending[0])
-		strcpy(ending, "it was running");
-	if (failure.code)
-		put_error();
-	if (is_attached)
-		put_end(end_ns, end_ns - before_ns);
-	output_commit();
 	bool is_early = failure.code && failure.code != EXIT_CODE_TARGET;
 	u64 left = output_finish(is_early ? STUCK_NS : STALLED_NS);
-	if (left && is_attached && failure.code == EXIT_CODE_TARGET)
+	if (left && is_started && failure.code == EXIT_CODE_TARGET)
 		failure.code = 0; /* it says that the stream is complete */
 	if (left)
 		fail(EXIT_CODE_IO, "the stream was not taken to its end: %llu bytes are lost",
 		     left);
+}
+
+/* Of several targets: the first failure, unless targets just ended and others did not. */
+static void judge_all(void)
+{
+	u32 ended_count = 0;
+
+	for (u32 i = 0; i < sessions_count(); i++)
+		ended_count += session_of(i)->failure.code == EXIT_CODE_TARGET;
+	if (failure.code == EXIT_CODE_TARGET && ended_count < sessions_count())
+		failure = (struct failure){0};
+	for (u32 i = 0; i < sessions_count() && !failure.code; i++)
+		if (session_of(i)->failure.code != EXIT_CODE_TARGET)
+			failure = session_of(i)->failure;
 }
 
 static int block_signals(void)
@@ -218,64 +250,41 @@ static int open_output(const struct options *options)
 	return fd;
 }
 
-/* Flow or record, by what their events would cost: before anything of a ledger is attached. */
-static void choose_level(struct options *options)
+/* The options and the plan of a target. 1: there is nothing to record. */
+static int open_session(int count, char **arguments)
 {
-	struct level_choice choice;
-	struct rates rates;
-
-	if (!options->chooses_level)
-		return;
-	sockets_source();   /* its trial has the watchdog for itself */
-	watchdog_arm(true); /* what counts is attached */
-	bool is_counted = rates_count(target.pid, &rates);
-	watchdog_arm(false);
-	if (!is_counted)
-		return;
-	level_choose(&rates, plan_trap_ns(&plan), options->budget, options->floor_cpus, &choice);
-	schedule_note_level(&choice);
-	if (choice.level == LEVEL_RECORD) {
-		plan_for_record(&plan);
-		options->calibrate_ns = 0;
-	}
+	if (session_add())
+		return -1;
+	struct options *options = &session->options;
+	int done = options_parse(options, count, arguments);
+	if (done)
+		return done;
+	if (session->number && options_share(options, &session_of(0)->options))
+		return -1;
+	for (u32 i = 0; i < session->number; i++)
+		if (session_of(i)->options.pid == options->pid)
+			return fail(EXIT_CODE_USAGE, "process %d was given twice. See --help",
+				    options->pid);
+	if (options->is_pricing)
+		return prices_print() ? -1 : 1;
+	session->plan_text =
+		options->is_serving
+			? serve(options, &session->plan, &session->plan_bytes)
+			: start_read_plan(options->plan, &session->plan, &session->plan_bytes);
+	return session->plan_text ? 0 : -1;
 }
 
-/* Everything up to the first window; what is attached is detached by finish(). */
-static int begin(struct options *options, const char *text, size_t length, bool *is_attached)
+/* One of each part of the command line: --next is between them. */
+static int open_sessions(int count, char **arguments)
 {
-	struct settings settings;
+	int done = 0;
 
-	if (start_check(options, &plan) || target_open(&target, options->pid) ||
-	    (!options->may_be_traced && target_is_traced(&target)) || target_verify(&target, &plan))
-		return -1;
-	sockets_use(options->sockets);
-	choose_level(options);
-	if (start_settings(options, &plan, &target, &settings) || start_tables(options, &plan) ||
-	    engine_load(&engine, &plan, &target, &settings) ||
-	    function_probes_load(&engine, &plan, &target) ||
-	    stretches_load(options->calibrate_ns, &engine, &plan, &target) ||
-	    totals_prepare(&engine, &plan, &target) || links_prepare())
-		return -1;
-	quota_open(target.pid);
-	watchdog_arm(true);
-	if (function_probes_begin(&engine, &plan, &target))
-		return -1;
-	statistics_turn(true);
-	if (engine_attach(&engine, &plan, &target, (int)settings.level) || stretches_attach())
-		return -1;
-	if (start_put(&engine, &plan, &target, options, text, length))
-		return -1;
-	*is_attached = true;
-	if (!schedule_begin(options, &windows, &engine, &plan, &target))
-		return fail(EXIT_CODE_USAGE,
-			    "the queue is too small for the accounts of all threads: "
-			    "give more than --queue %zuK",
-			    options->queue_bytes >> 10);
-	bool is_filtered = privileges_keep_needed(watchdog_pid());
-	tell("attached to process %d", target.pid);
-	if (!is_filtered)
-		tell("this kernel has no filters of system calls: none is refused");
-	return 0;
+	for (int start = 0, end = 1; !done && start < count; start = end++) {
+		while (end < count && strcmp(arguments[end], "--next") != 0)
+			end++;
+		done = open_session(end - start, arguments + start);
+	}
+	return done;
 }
 
 /* A standard stream that is closed would be the number of the next file: a message in a stream. */
@@ -292,37 +301,31 @@ static void fill_standard_streams(void)
 
 int main(int count, char **arguments)
 {
-	struct options options;
-	bool is_attached = false;
-	size_t length = 0;
-	const char *text = NULL;
 	int output = -1;
 
 	fill_standard_streams();
-	int done = options_parse(&options, count, arguments);
+	int done = open_sessions(count, arguments);
 	if (done > 0)
 		return EXIT_CODE_OK;
-	if (!done && options.is_pricing) {
-		if (prices_print())
-			tell("%s", failure.text);
-		return failure.code;
-	}
-	if (!done)
-		text = options.is_serving ? serve(&options, &plan, &length)
-					  : start_read_plan(options.plan, &plan, &length);
-	if (text && options.is_controlled)
+	const struct options *options = &session_of(0)->options;
+	if (!done && options->is_controlled)
 		control_open();
-	if (text && !block_signals())
-		output = open_output(&options);
-	if (output >= 0 && !watchdog_start(output) && !output_open(output, options.queue_bytes)) {
-		if (!begin(&options, text, length, &is_attached))
-			record(&options, output);
-		finish(is_attached);
+	if (!done && !block_signals())
+		output = open_output(options);
+	if (output >= 0 && !watchdog_start(output) && !output_open(output, options->queue_bytes)) {
+		if (!begin_all())
+			record(options->for_ns, output);
+		finish();
+		judge_all();
 	}
 	watchdog_stop();
+	u64 windows_count = 0;
+	for (u32 i = 0; i < sessions_count(); i++)
+		windows_count +=
+			session_of(i)->windows.number ? session_of(i)->windows.number - 1 : 0;
 	if (failure.code)
 		tell("%s", failure.text);
 	else
-		tell("%llu windows recorded", windows.number ? windows.number - 1 : 0);
+		tell("%llu windows recorded", windows_count);
 	_exit(failure.code); /* the writer may be stuck in a write: it is not waited for */
 }

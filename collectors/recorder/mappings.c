@@ -11,12 +11,13 @@
 #include "build_id.h"
 #include "output.h"
 #include "proc.h"
+#include "session.h"
 #include "walks.h"
+
+#define mapped (session->code)
 
 #define USER_END (1ULL << 47)
 
-static struct mapping mappings[TARGET_CODE_MOST];
-static u32 mappings_count, look;
 static struct lines maps;
 
 int mapping_open(int pid, const struct mapping *mapping)
@@ -73,7 +74,7 @@ static bool is_same_file(const struct mapping *one, const struct mapping *other)
 
 static void read_file(int pid, struct mapping *mapping)
 {
-	for (struct mapping *other = mappings; other < mapping; other++) {
+	for (struct mapping *other = mapped.mappings; other < mapping; other++) {
 		if (!is_same_file(other, mapping))
 			continue;
 		mapping->file = other->file;
@@ -85,11 +86,11 @@ static void read_file(int pid, struct mapping *mapping)
 /* The mapping that is known to begin there, NULL: it is a new one. */
 static struct mapping *known_mapping(const struct mapping *mapping)
 {
-	for (u32 i = 0; i < mappings_count; i++)
-		if (mappings[i].entry.start == mapping->entry.start &&
-		    mappings[i].entry.file_offset == mapping->entry.file_offset &&
-		    is_same_file(&mappings[i], mapping))
-			return &mappings[i];
+	for (u32 i = 0; i < mapped.count; i++)
+		if (mapped.mappings[i].entry.start == mapping->entry.start &&
+		    mapped.mappings[i].entry.file_offset == mapping->entry.file_offset &&
+		    is_same_file(&mapped.mappings[i], mapping))
+			return &mapped.mappings[i];
 	return NULL;
 }
 
@@ -101,9 +102,9 @@ void mappings_read(int pid)
 	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
 	if (!lines_open(&maps, path))
 		return;
-	look++;
-	for (char *line; (line = lines_next(&maps)) && mappings_count < TARGET_CODE_MOST;) {
-		struct mapping *mapping = &mappings[mappings_count];
+	mapped.look++;
+	for (char *line; (line = lines_next(&maps)) && mapped.count < TARGET_CODE_MOST;) {
+		struct mapping *mapping = &mapped.mappings[mapped.count];
 		struct stream_mapping *entry = &mapping->entry;
 		place = 0;
 		if (sscanf(line, "%llx-%llx %7s %llx %x:%x %llu %n", &entry->start, &entry->end,
@@ -114,20 +115,20 @@ void mappings_read(int pid)
 		struct mapping *known = known_mapping(mapping);
 		if (known) {
 			known->entry.end = entry->end;
-			known->look = look;
+			known->look = mapped.look;
 			continue;
 		}
 		snprintf(mapping->path, sizeof(mapping->path), "%s", place ? line + place : "");
 		entry->path_bytes = (u32)strlen(mapping->path);
 		mapping->file = -1;
-		mapping->look = look;
+		mapping->look = mapped.look;
 		mapping->has_bias = false;
 		entry->build_id_bytes = 0;
 		if (entry->inode)
 			read_file(pid, mapping);
 		else if (!strcmp(mapping->path, "[vdso]"))
 			read_vdso(pid, mapping);
-		mappings_count++;
+		mapped.count++;
 	}
 	lines_close(&maps);
 }
@@ -135,25 +136,25 @@ void mappings_read(int pid)
 u32 target_read_mappings(int pid)
 {
 	mappings_read(pid);
-	return mappings_count;
+	return mapped.count;
 }
 
 const struct stream_mapping *target_mapping(u32 number, const char **path)
 {
-	*path = mappings[number].path;
-	return &mappings[number].entry;
+	*path = mapped.mappings[number].path;
+	return &mapped.mappings[number].entry;
 }
 
 int target_open_mapping(int pid, u32 number)
 {
-	return mapping_open(pid, &mappings[number]);
+	return mapping_open(pid, &mapped.mappings[number]);
 }
 
 bool target_send_mappings(const struct target *target)
 {
 	mappings_read(target->pid);
-	for (u32 i = 0; i < mappings_count; i++) {
-		struct mapping *mapping = &mappings[i];
+	for (u32 i = 0; i < mapped.count; i++) {
+		struct mapping *mapping = &mapped.mappings[i];
 		u32 has_table = walks_has_table(&mapping->entry);
 		if (mapping->is_sent && mapping->entry.has_table == has_table)
 			continue;
@@ -182,8 +183,8 @@ struct mapping *mapping_find(const struct plan_file *file, char found_id[65])
 	char id[65];
 
 	found_id[0] = 0;
-	for (u32 i = 0; i < mappings_count; i++) {
-		struct mapping *mapping = &mappings[i];
+	for (u32 i = 0; i < mapped.count; i++) {
+		struct mapping *mapping = &mapped.mappings[i];
 		bool is_path = !strcmp(mapping->path, file->path);
 		hex_of(&mapping->entry, id);
 		if (is_path)
@@ -200,9 +201,9 @@ struct mapping *mapping_find(const struct plan_file *file, char found_id[65])
 
 void mapping_assign(const struct mapping *mapping, u32 file)
 {
-	for (u32 i = 0; i < mappings_count; i++)
-		if (is_same_file(&mappings[i], mapping))
-			mappings[i].file = (s32)file;
+	for (u32 i = 0; i < mapped.count; i++)
+		if (is_same_file(&mapped.mappings[i], mapping))
+			mapped.mappings[i].file = (s32)file;
 }
 
 u32 target_code(const struct target *target, struct code *code)
@@ -210,9 +211,9 @@ u32 target_code(const struct target *target, struct code *code)
 	u32 count = 0;
 
 	(void)target;
-	for (u32 i = 0; i < mappings_count; i++) {
-		const struct mapping *mapping = &mappings[i];
-		if (mapping->look != look || mapping->entry.end > USER_END)
+	for (u32 i = 0; i < mapped.count; i++) {
+		const struct mapping *mapping = &mapped.mappings[i];
+		if (mapping->look != mapped.look || mapping->entry.end > USER_END)
 			continue;
 		code[count++] = (struct code){mapping->entry.start, mapping->entry.end,
 					      mapping->bias, mapping->has_bias, &mapping->entry};
@@ -223,9 +224,9 @@ u32 target_code(const struct target *target, struct code *code)
 u64 target_address(const struct target *target, u32 file, u64 offset)
 {
 	(void)target;
-	for (u32 i = 0; i < mappings_count; i++) {
-		const struct stream_mapping *entry = &mappings[i].entry;
-		if (mappings[i].file == (s32)file && offset >= entry->file_offset &&
+	for (u32 i = 0; i < mapped.count; i++) {
+		const struct stream_mapping *entry = &mapped.mappings[i].entry;
+		if (mapped.mappings[i].file == (s32)file && offset >= entry->file_offset &&
 		    offset - entry->file_offset < entry->end - entry->start)
 			return entry->start + offset - entry->file_offset;
 	}

@@ -18,6 +18,12 @@ struct mapping {
 	u32 look; /* at which it was seen last */
 };
 
+/* All of a process, those that are gone included. */
+struct mappings {
+	struct mapping mappings[TARGET_CODE_MOST];
+	u32 count, look;
+};
+
 /* Look which code is mapped now. */
 void mappings_read(int pid);
 

@@ -5,36 +5,26 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "session.h"
 #include "watchdog.h"
+
+#define meter (session->meter)
 
 enum kind { KIND_SCHEDULER, KIND_SAMPLE, KIND_ENTER, KIND_LEAVE };
 
-static const struct engine *engine;
-static const struct plan *plan;
-static clockid_t target_clock;
-static u8 kinds[PROGRAMS_MOST];
-static int levels[PLAN_SITES_MOST];
-static double body_ns[2];     /* of the programs at entries and exits, a run */
-static double scheduler_rate; /* per CPU time of the target */
-static bool is_rate_of_load;  /* it was measured while the target was not idle */
-static double tick_ns;	      /* of a sample; those of idle CPUs run no program */
-static int statistics_fd = -1;
-static int reader_pid;
-static u64 reader_before_ns;
-
 void statistics_turn(bool on)
 {
-	if (on && statistics_fd < 0)
-		statistics_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
-	if (!on && statistics_fd >= 0) {
-		close(statistics_fd);
-		statistics_fd = -1;
+	if (on && meter.statistics_fd < 0)
+		meter.statistics_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
+	if (!on && meter.statistics_fd >= 0) {
+		close(meter.statistics_fd);
+		meter.statistics_fd = -1;
 	}
 }
 
 bool statistics_are_on(void)
 {
-	return statistics_fd >= 0;
+	return meter.statistics_fd >= 0;
 }
 
 static enum kind kind_of(const char *name)
@@ -54,50 +44,48 @@ static int level_of(const struct plan_site *site, int most)
 	return level < most ? level : most;
 }
 
-void meter_prepare(const struct engine *of, const struct plan *with, const struct target *target)
+void meter_prepare(const struct engine *engine, const struct plan *plan,
+		   const struct target *target)
 {
-	engine = of;
-	plan = with;
-	target_clock = process_clock(target->pid);
+	meter.target_clock = process_clock(target->pid);
 	for (u32 i = 0; i < engine->programs_count; i++)
-		kinds[i] = kind_of(engine->programs[i].name);
+		meter.kinds[i] = kind_of(engine->programs[i].name);
 	for (u32 i = 0; i < plan->sites_count; i++)
-		levels[i] = level_of(&plan->sites[i], engine->settings.level);
+		meter.levels[i] = level_of(&plan->sites[i], engine->settings.level);
 }
 
 void meter_count_reader(int pid)
 {
-	reader_pid = pid;
-	reader_before_ns = pid ? clock_ns(process_clock(pid)) : 0;
+	meter.reader_pid = pid;
+	meter.reader_before_ns = pid ? clock_ns(process_clock(pid)) : 0;
 }
 
 u64 meter_reader_ns(void)
 {
-	u64 now_ns = reader_pid ? clock_ns(process_clock(reader_pid)) : 0;
+	u64 now_ns = meter.reader_pid ? clock_ns(process_clock(meter.reader_pid)) : 0;
 
-	return now_ns > reader_before_ns ? now_ns - reader_before_ns : 0;
+	return now_ns > meter.reader_before_ns ? now_ns - meter.reader_before_ns : 0;
 }
 
 void meter_read(struct reading *reading)
 {
-	for (u32 site = 0; site < plan->sites_count; site++) {
+	for (u32 site = 0; site < session->plan.sites_count; site++) {
 		reading->hits[site] = 0;
-		for (u32 shard = 0; shard < engine->shards_count; shard++)
-			reading->hits[site] += engine->hits[shard].count[site];
+		for (u32 shard = 0; shard < session->engine.shards_count; shard++)
+			reading->hits[site] += session->engine.hits[shard].count[site];
 	}
-	for (u32 i = 0; i < engine->programs_count; i++) {
+	for (u32 i = 0; i < session->engine.programs_count; i++) {
 		struct bpf_prog_info info = {0};
 		u32 length = sizeof(info);
-		int fd = bpf_program__fd(engine->programs[i].program);
+		int fd = bpf_program__fd(session->engine.programs[i].program);
 		if (fd >= 0)
 			bpf_obj_get_info_by_fd(fd, &info, &length);
 		reading->run_ns[i] = info.run_time_ns;
 		reading->run_count[i] = info.run_cnt;
 	}
-	reading->is_timed = statistics_fd >= 0;
-	reading->target_cpu_ns = clock_ns(target_clock);
-	reading->own_cpu_ns =
-		clock_ns(CLOCK_PROCESS_CPUTIME_ID) + watchdog_cpu_ns() + meter_reader_ns();
+	reading->is_timed = meter.statistics_fd >= 0;
+	reading->target_cpu_ns = clock_ns(meter.target_clock);
+	reading->own_cpu_ns = session_cpu_ns() + meter_reader_ns();
 	reading->time_ns = monotonic_ns();
 }
 
@@ -108,8 +96,8 @@ static double runs_of(enum kind kind, const struct reading *before, const struct
 	u64 run_ns = 0;
 
 	*runs = 0;
-	for (u32 i = 0; i < engine->programs_count; i++)
-		if (kinds[i] == kind) {
+	for (u32 i = 0; i < session->engine.programs_count; i++)
+		if (meter.kinds[i] == kind) {
 			run_ns += after->run_ns[i] - before->run_ns[i];
 			*runs += after->run_count[i] - before->run_count[i];
 		}
@@ -123,7 +111,7 @@ static void learn_bodies(const struct reading *before, const struct reading *aft
 	for (int i = 0; i < 2; i++) {
 		double run_ns = runs_of(i ? KIND_LEAVE : KIND_ENTER, before, after, &runs);
 		if (runs)
-			body_ns[i] = run_ns / (double)runs;
+			meter.body_ns[i] = run_ns / (double)runs;
 	}
 }
 
@@ -138,11 +126,11 @@ static double scheduler_cost(const struct reading *before, const struct reading 
 	double run_ns = runs_of(KIND_SCHEDULER, before, after, &runs);
 
 	if (runs && after->is_timed && has_ledger(level) &&
-	    (cpu_ns >= floor_ns || !is_rate_of_load)) {
-		is_rate_of_load = cpu_ns >= floor_ns;
-		scheduler_rate = run_ns / (is_rate_of_load ? cpu_ns : floor_ns);
+	    (cpu_ns >= floor_ns || !meter.is_rate_of_load)) {
+		meter.is_rate_of_load = cpu_ns >= floor_ns;
+		meter.scheduler_rate = run_ns / (meter.is_rate_of_load ? cpu_ns : floor_ns);
 	}
-	return after->is_timed || !has_ledger(level) ? run_ns : scheduler_rate * cpu_ns;
+	return after->is_timed || !has_ledger(level) ? run_ns : meter.scheduler_rate * cpu_ns;
 }
 
 static double sample_cost(const struct reading *before, const struct reading *after, int level,
@@ -150,14 +138,14 @@ static double sample_cost(const struct reading *before, const struct reading *af
 {
 	u64 runs;
 	double run_ns = runs_of(KIND_SAMPLE, before, after, &runs);
-	double ticks = level == LEVEL_NONE
-			       ? 0
-			       : (double)engine->settings.sample_hz * (double)engine->online_count *
-					 (double)length_ns / (double)NS_PER_S;
+	double ticks = level == LEVEL_NONE ? 0
+					   : (double)session->engine.settings.sample_hz *
+						     (double)session->engine.online_count *
+						     (double)length_ns / (double)NS_PER_S;
 
 	if (runs && ticks > 0)
-		tick_ns = run_ns / ticks;
-	return ticks * tick_ns;
+		meter.tick_ns = run_ns / ticks;
+	return ticks * meter.tick_ns;
 }
 
 void meter_span(const struct reading *before, const struct reading *after, int level,
@@ -173,11 +161,11 @@ void meter_span(const struct reading *before, const struct reading *after, int l
 	double cpu_ns = (double)span->target_cpu_ns;
 	double floor_ns = FLOOR_CPUS * (double)span->length_ns;
 	learn_bodies(before, after);
-	for (u32 i = 0; i < plan->sites_count; i++) {
-		double price_ns =
-			plan->sites[i].price_ns * IN_SITU + body_ns[plan->sites[i].is_exit];
+	for (u32 i = 0; i < session->plan.sites_count; i++) {
+		double price_ns = session->plan.sites[i].price_ns * IN_SITU +
+				  meter.body_ns[session->plan.sites[i].is_exit];
 		double hits = (double)(after->hits[i] - before->hits[i]);
-		span->by_level_ns[levels[i]] += hits * price_ns;
+		span->by_level_ns[meter.levels[i]] += hits * price_ns;
 		span->spent.probes_ns += hits * price_ns;
 	}
 	span->spent.scheduler_ns = scheduler_cost(before, after, level, cpu_ns, floor_ns);

@@ -26,6 +26,20 @@ struct reading {
 	bool is_timed; /* the kernel is timing the programs */
 };
 
+/* What is known of a target's overhead. */
+struct meter {
+	clockid_t target_clock;
+	u8 kinds[PROGRAMS_MOST];
+	int levels[PLAN_SITES_MOST];
+	double body_ns[2];     /* of the programs at entries and exits, a run */
+	double scheduler_rate; /* per CPU time of the target */
+	bool is_rate_of_load;  /* it was measured while the target was not idle */
+	double tick_ns;	       /* of a sample; those of idle CPUs run no program */
+	int statistics_fd;     /* -1: the kernel does not time the programs for it */
+	int reader_pid;
+	u64 reader_before_ns;
+};
+
 void meter_prepare(const struct engine *engine, const struct plan *plan,
 		   const struct target *target);
 

@@ -12,11 +12,12 @@
 #include "stream.h"
 
 enum { SLOTS_MOST = 1 << 16, HZ_MOST = 10000, WALKS_LEAST = 10, WALKS_MOST = 100000 };
+enum { QUEUE_BYTES = 8 << 20 };
 
 static const char help[] =
 	"usage: tlstax-recorder --plan FILE --pid N [options] > FILE.stream\n"
 	"\n"
-	"Records a process as a plan of `tlstax probes plan PID --output FILE` says, and writes\n"
+	"Records processes as plans of `tlstax probes plan PID --output FILE` says, and writes\n"
 	"a stream that `tlstax import` makes a capture of.\n"
 	"\n"
 	"  --plan FILE      what is probed\n"
@@ -42,6 +43,10 @@ static const char help[] =
 	"  --any-kernel     use a plan that was made on another kernel release\n"
 	"  --traced         record a process that a debugger or strace traces, which may end it\n"
 	"  --output FILE    write there instead of standard output; the file must not exist\n"
+	"  --next           between the options of one process and those of the next: one "
+	"recorder\n"
+	"                   records several. --for, --queue, --socket-events, --control, --output\n"
+	"                   stand before the first\n"
 	"  --control        take commands from standard input: `cut NS` ends a window at that\n"
 	"                   time of CLOCK_MONOTONIC, its end ends the recording\n"
 	"  --serve          take requests from standard input instead: for `tlstax attach --ssh`\n"
@@ -243,7 +248,7 @@ int options_parse(struct options *options, int count, char **arguments)
 		.walks_most = 2000,
 		.floor_cpus = FLOOR_CPUS,
 		.level = -1,
-		.queue_bytes = 8 << 20,
+		.queue_bytes = QUEUE_BYTES,
 	};
 	opterr = optind = 0; /* it may be called again */
 	while ((letter = getopt_long(count, arguments, ":", names, &place)) >= 0) {
@@ -279,5 +284,24 @@ int options_parse(struct options *options, int count, char **arguments)
 			    "--choose-level goes with --budget and --calibrate only. See --help");
 	if (!options->plan || !options->pid)
 		return fail(EXIT_CODE_USAGE, "give --plan FILE and --pid N. See --help");
+	return 0;
+}
+
+int options_share(struct options *options, const struct options *first)
+{
+	bool is_of_all = options->output || options->for_ns || options->is_controlled ||
+			 options->is_serving || options->removes_itself || options->is_pricing ||
+			 options->sockets || options->queue_bytes != QUEUE_BYTES;
+
+	if (is_of_all || first->is_serving)
+		return fail(EXIT_CODE_USAGE,
+			    "--output, --for, --control, --queue and --socket-events are for all "
+			    "processes and stand before the first --next; --serve and --prices go "
+			    "without it. See --help");
+	if (first->is_controlled && options->budget > 0)
+		return fail(EXIT_CODE_USAGE, "--control does not go with --budget, which chooses "
+					     "when windows end. See --help");
+	options->queue_bytes = first->queue_bytes;
+	options->sockets = first->sockets;
 	return 0;
 }

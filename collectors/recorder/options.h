@@ -33,4 +33,8 @@ struct options {
 /* -1: failure says what is wrong. 1: help or version was printed. */
 int options_parse(struct options *options, int count, char **arguments);
 
+/* Check the options of a further target: those of the first one that are for all are not in them,
+ * and are taken over. */
+int options_share(struct options *options, const struct options *first);
+
 #endif

@@ -23,8 +23,8 @@ static struct {
 	u64 written, committed, end;
 	u64 frame; /* of the open frame; only if is_open */
 	bool is_open, is_alone, is_writing;
-	u16 type;
-	u32 sequence, committed_sequence;
+	u16 type, target;
+	u32 sequences[STREAM_TARGETS_MOST], committed_sequences[STREAM_TARGETS_MOST];
 	int error;
 	u64 progress_ns; /* when the present write began */
 	pthread_mutex_t lock;
@@ -116,13 +116,20 @@ static void close_frame(void)
 		queue.memory[queue.end++ % queue.size] = 0;
 	*head = (struct stream_head){
 		.magic = STREAM_MAGIC,
-		.type = queue.type,
+		.type = (u8)queue.type,
+		.target = (u8)queue.target,
 		.version = STREAM_VERSION,
 		.length_bytes = (u32)(queue.end - queue.frame - sizeof(*head)),
-		.sequence = queue.sequence++,
+		.sequence = queue.sequences[queue.target]++,
 		.used_bytes = (u32)used,
 	};
 	head->crc32 = (u32)crc32(0, (const u8 *)head, (u32)(sizeof(*head) + head->length_bytes));
+}
+
+void output_turn(u16 target)
+{
+	close_frame();
+	queue.target = target;
 }
 
 bool output_has_room(size_t bytes)
@@ -166,7 +173,7 @@ void output_commit(void)
 	close_frame();
 	pthread_mutex_lock(&queue.lock);
 	queue.committed = queue.end;
-	queue.committed_sequence = queue.sequence;
+	memcpy(queue.committed_sequences, queue.sequences, sizeof(queue.sequences));
 	pthread_cond_signal(&queue.more);
 	pthread_mutex_unlock(&queue.lock);
 }
@@ -176,7 +183,7 @@ void output_rollback(void)
 	pthread_mutex_lock(&queue.lock);
 	queue.is_open = false;
 	queue.end = queue.committed;
-	queue.sequence = queue.committed_sequence;
+	memcpy(queue.sequences, queue.committed_sequences, sizeof(queue.sequences));
 	pthread_mutex_unlock(&queue.lock);
 }
 

@@ -12,6 +12,9 @@
 
 int output_open(int fd, size_t queue_bytes);
 
+/* What is put from now on is of this target. */
+void output_turn(u16 target);
+
 /* Room for a record of `bytes` in a frame of this type, NULL: the queue is full. Nothing is sent
  * before output_commit(). */
 void *output_put(u16 type, size_t bytes);

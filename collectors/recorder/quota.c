@@ -11,14 +11,7 @@
 #include "proc.h"
 #include "stream.h"
 
-enum { GROUPS_MOST = 16, PATH_MOST = 4096, TEXT_BYTES = 8192 };
-
-static struct group {
-	int fd; /* of its cpu.stat */
-	struct stream_quota sent;
-} groups[GROUPS_MOST];
-static u32 groups_count;
-static int netstat_fd = -1;
+enum { PATH_MOST = 4096, TEXT_BYTES = 8192 };
 
 /* Whether a word stands in a list that is separated by commas. */
 static bool is_listed(const char *list, const char *word)
@@ -76,15 +69,15 @@ static bool find_mount(const char *kind, const char *controller, char *root, cha
 }
 
 /* Open the counters of the group at `path`, and of those above it up to `top`. */
-static void open_groups(char *path, size_t top_bytes)
+static void open_groups(struct quota *quota, char *path, size_t top_bytes)
 {
 	char name[PATH_MOST + 16];
 
-	while (groups_count < GROUPS_MOST) {
+	while (quota->groups_count < QUOTA_GROUPS_MOST) {
 		snprintf(name, sizeof(name), "%s/cpu.stat", path);
 		int fd = open(name, O_RDONLY | O_CLOEXEC);
 		if (fd >= 0)
-			groups[groups_count++].fd = fd;
+			quota->groups[quota->groups_count++].fd = fd;
 		char *last = strrchr(path, '/');
 		if (!last || (size_t)(last - path) < top_bytes)
 			return;
@@ -92,7 +85,7 @@ static void open_groups(char *path, size_t top_bytes)
 	}
 }
 
-static bool open_hierarchy(int pid, const char *kind, const char *controller)
+static bool open_hierarchy(struct quota *quota, int pid, const char *kind, const char *controller)
 {
 	static char group[PATH_MOST], root[PATH_MOST], place[3 * PATH_MOST];
 
@@ -106,18 +99,18 @@ static bool open_hierarchy(int pid, const char *kind, const char *controller)
 		below++;
 	if (*below)
 		snprintf(place + top, sizeof(place) - top, "/%s", below);
-	open_groups(place, top);
+	open_groups(quota, place, top);
 	return true;
 }
 
-void quota_open(int pid)
+void quota_open(struct quota *quota, int pid)
 {
 	char path[64];
 
-	if (!open_hierarchy(pid, "cgroup", "cpu"))
-		open_hierarchy(pid, "cgroup2", "");
+	if (!open_hierarchy(quota, pid, "cgroup", "cpu"))
+		open_hierarchy(quota, pid, "cgroup2", "");
 	snprintf(path, sizeof(path), "/proc/%d/net/netstat", pid);
-	netstat_fd = open(path, O_RDONLY | O_CLOEXEC);
+	quota->netstat_fd = open(path, O_RDONLY | O_CLOEXEC);
 }
 
 static bool read_again(int fd, char *text)
@@ -136,12 +129,12 @@ static u64 number_behind(const char *text, const char *name)
 	return at && (at == text || at[-1] == '\n') ? strtoull(at + strlen(name), NULL, 10) : 0;
 }
 
-bool quota_put(void)
+bool quota_put(struct quota *quota)
 {
 	static char text[TEXT_BYTES];
 
-	for (u32 i = 0; i < groups_count; i++) {
-		struct group *group = &groups[i];
+	for (u32 i = 0; i < quota->groups_count; i++) {
+		struct quota_group *group = &quota->groups[i];
 		if (!read_again(group->fd, text))
 			continue;
 		struct stream_quota now = {i, number_behind(text, "nr_periods "),
@@ -157,18 +150,18 @@ bool quota_put(void)
 	return true;
 }
 
-void quota_forget(void)
+void quota_forget(struct quota *quota)
 {
-	for (u32 i = 0; i < groups_count; i++)
-		groups[i].sent = (struct stream_quota){0};
+	for (u32 i = 0; i < quota->groups_count; i++)
+		quota->groups[i].sent = (struct stream_quota){0};
 }
 
-struct tcp_counts tcp_counts(void)
+struct tcp_counts tcp_counts(const struct quota *quota)
 {
 	static char text[TEXT_BYTES];
 	struct tcp_counts counts = {~0ULL, ~0ULL};
 
-	if (netstat_fd < 0 || !read_again(netstat_fd, text))
+	if (quota->netstat_fd < 0 || !read_again(quota->netstat_fd, text))
 		return counts;
 	/* Two lines: names, and their numbers in the same order. */
 	char *names = strstr(text, "TcpExt:"), *numbers = names ? strchr(names, '\n') : NULL;

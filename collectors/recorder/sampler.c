@@ -12,14 +12,14 @@
 #include "failure.h"
 #include "links.h"
 #include "proc.h"
+#include "session.h"
 
-static u8 is_sampled[CPUS_MOST];
-static int events[CPUS_MOST];
-static bool is_off;
+#define sampler (session->sampler)
 
 static void enable(u32 cpu)
 {
-	ioctl(events[cpu], is_off ? PERF_EVENT_IOC_DISABLE : PERF_EVENT_IOC_ENABLE, 0);
+	ioctl(sampler.events[cpu], sampler.is_off ? PERF_EVENT_IOC_DISABLE : PERF_EVENT_IOC_ENABLE,
+	      0);
 }
 
 static int sample_cpu(struct engine *engine, u32 cpu)
@@ -43,7 +43,7 @@ static int sample_cpu(struct engine *engine, u32 cpu)
 		return error;
 	int link = bpf_link_create(bpf_program__fd(program), fd, BPF_PERF_EVENT, NULL);
 	error = links_add(LINKS_SAMPLER, link);
-	events[cpu] = fd;
+	sampler.events[cpu] = fd;
 	if (!error)
 		enable(cpu);
 	return error;
@@ -51,9 +51,9 @@ static int sample_cpu(struct engine *engine, u32 cpu)
 
 void sampler_enable(bool on)
 {
-	is_off = !on;
+	sampler.is_off = !on;
 	for (u32 cpu = 0; cpu < CPUS_MOST; cpu++)
-		if (is_sampled[cpu])
+		if (sampler.is_sampled[cpu])
 			enable(cpu);
 }
 
@@ -68,9 +68,9 @@ int sampler_attach(struct engine *engine, bool may_fail)
 		if (cpus[i] < CPUS_MOST)
 			is_online[cpus[i]] = 1;
 	for (u32 i = 0; i < CPUS_MOST; i++) /* the kernel ended the event of one that left */
-		is_sampled[i] &= is_online[i];
+		sampler.is_sampled[i] &= is_online[i];
 	for (u32 i = 0; i < count; i++) {
-		if (cpus[i] >= CPUS_MOST || is_sampled[cpus[i]])
+		if (cpus[i] >= CPUS_MOST || sampler.is_sampled[cpus[i]])
 			continue;
 		int error = sample_cpu(engine, cpus[i]);
 		if (error && !may_fail)
@@ -78,7 +78,7 @@ int sampler_attach(struct engine *engine, bool may_fail)
 				EXIT_CODE_HOST,
 				"cannot sample CPU %u: %s. Record without samples: --sample-hz 0",
 				cpus[i], strerror(-error));
-		is_sampled[cpus[i]] = !error;
+		sampler.is_sampled[cpus[i]] = !error;
 	}
 	return 0;
 }

@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "output.h"
+#include "session.h"
 #include "stream.h"
 #include "totals.h"
 
-enum { BATCH = 128, BATCH_MOST = 4096, FIRST_STACKS = 32768, STACKS_MOST = 49152 };
+enum { BATCH = 128, BATCH_MOST = 4096, FIRST_STACKS = 32768 };
 
-static u8 is_sent[STACKS_MOST / 8];
 static union {
 	struct sample_key samples[BATCH_MOST];
 	struct offcpu_key waits[BATCH_MOST];
@@ -34,7 +34,8 @@ static void put_stack(const struct engine *engine, s32 stack, bool is_kernel)
 	u32 number = stack & MORE_STACKS ? FIRST_STACKS + id : id;
 	u64 addresses[STACK_DEPTH];
 
-	if (stack < 0 || number >= STACKS_MOST || is_sent[number / 8] >> number % 8 & 1)
+	if (stack < 0 || number >= STACK_IDS_MOST ||
+	    session->stacks_sent[number / 8] >> number % 8 & 1)
 		return;
 	if (bpf_map_lookup_elem(stack & MORE_STACKS ? engine->more_stacks_fd : engine->stacks_fd,
 				&id, addresses))
@@ -46,7 +47,7 @@ static void put_stack(const struct engine *engine, s32 stack, bool is_kernel)
 		return;
 	*frame = (struct stream_stack){(u32)stack, depth};
 	memcpy(frame + 1, addresses, depth * sizeof(u64));
-	is_sent[number / 8] |= (u8)(1 << number % 8);
+	session->stacks_sent[number / 8] |= (u8)(1 << number % 8);
 	/* All but the leaf are return addresses: the call is just before them. */
 	for (u32 i = 0; is_kernel && i < depth; i++)
 		kernel_address_add(addresses[i] - (i > 0));

@@ -20,45 +20,27 @@
  * was busy in one. */
 enum { TIMED_EVERY = 31 };
 
-struct schedule state;
-
-/* The calibration stretch that is under way. */
-static struct {
-	bool is_on, begins; /* with the window that is ended next */
-	u64 end_ns;
-	double spent_ns, allowed_ns; /* what it cost so far, and may cost */
-	double attach_ns;	     /* CPU time of the recorder */
-	double cost_ns;		     /* of the last whole one; below 0: there was none */
-} stretch = {.cost_ns = -1};
-
-struct reading sent, settled, watched, now;
-
-static u64 own_cpu_ns(void)
-{
-	return clock_ns(CLOCK_PROCESS_CPUTIME_ID);
-}
-
 /* The counters now. */
 void read_now(void)
 {
-	meter_read(&now);
+	meter_read(&state.now);
 	double more_ns = stretches_spent_ns();
 	state.sent_more_ns += more_ns;
 	state.settled_more_ns += more_ns;
 	state.watched_more_ns += more_ns;
-	stretch.spent_ns += more_ns;
+	state.stretch.spent_ns += more_ns;
 }
 
 void read_watched(void)
 {
-	meter_read(&watched);
+	meter_read(&state.watched);
 	state.watched_more_ns = 0;
 }
 
 /* The overhead since the windows were settled last. */
 void settle(struct span *span)
 {
-	meter_span(&settled, &now, state.level, span);
+	meter_span(&state.settled, &state.now, state.level, span);
 	span->spent.probes_ns += state.settled_more_ns;
 	state.settled_more_ns = 0;
 }
@@ -66,23 +48,23 @@ void settle(struct span *span)
 bool cut(int level, bool restarts)
 {
 	u64 parts[PARTS];
-	struct window_end end = {.ns = now.time_ns, .level = level, .restarts = restarts};
-	u64 before_ns = own_cpu_ns();
+	struct window_end end = {.ns = state.now.time_ns, .level = level, .restarts = restarts};
+	u64 before_ns = session_cpu_ns();
 
-	if (state.asked_ns > state.last_end_ns && state.asked_ns < now.time_ns)
+	if (state.asked_ns > state.last_end_ns && state.asked_ns < state.now.time_ns)
 		end.ns = state.asked_ns;
-	meter_span(&sent, &now, level, &end.span);
+	meter_span(&state.sent, &state.now, level, &end.span);
 	end.span.spent.probes_ns += state.sent_more_ns;
-	if (stretch.begins)
-		stretch_begin(now.time_ns);
-	if (stretch.is_on && now.time_ns >= stretch.end_ns) {
-		stretch_end(now.time_ns, parts);
+	if (state.stretch.begins)
+		stretch_begin(state.now.time_ns);
+	if (state.stretch.is_on && state.now.time_ns >= state.stretch.end_ns) {
+		stretch_end(state.now.time_ns, parts);
 		end.parts = parts;
 	}
 	bool is_cut = window_cut(state.windows, state.engine, state.target, &end);
-	state.cut_ns = (double)(own_cpu_ns() - before_ns);
+	state.cut_ns = (double)(session_cpu_ns() - before_ns);
 	if (is_cut) {
-		sent = now;
+		state.sent = state.now;
 		state.sent_more_ns = 0;
 		state.asked_ns = 0;
 		state.last_end_ns = end.ns;
@@ -92,7 +74,7 @@ bool cut(int level, bool restarts)
 
 int turn(int level)
 {
-	u64 before_ns = own_cpu_ns();
+	u64 before_ns = session_cpu_ns();
 
 	if (level == state.level)
 		return 0;
@@ -102,7 +84,7 @@ int turn(int level)
 	state.level = level;
 	statistics_turn(has_ledger(level));
 	state.turn_ns =
-		(state.turn_ns > 0 ? state.turn_ns : 0) + (double)(own_cpu_ns() - before_ns);
+		(state.turn_ns > 0 ? state.turn_ns : 0) + (double)(session_cpu_ns() - before_ns);
 	return error;
 }
 
@@ -127,13 +109,13 @@ bool schedule_begin(const struct options *options, struct windows *windows, stru
 	if (!window_cut(windows, engine, target, &base))
 		return false;
 	state.last_end_ns = base.ns;
-	meter_read(&now);
+	meter_read(&state.now);
 	stretches_spent_ns(); /* up to here it belongs to attaching */
-	sent = settled = watched = now;
-	state.next_ns = now.time_ns + (state.is_trial ? TRIAL_NS : options->window_ns);
-	state.look_ns = state.is_trial ? now.time_ns + TRIAL_LOOK_NS : ~0ULL;
+	state.sent = state.settled = state.watched = state.now;
+	state.next_ns = state.now.time_ns + (state.is_trial ? TRIAL_NS : options->window_ns);
+	state.look_ns = state.is_trial ? state.now.time_ns + TRIAL_LOOK_NS : ~0ULL;
 	state.watch_ns = TRIAL_LOOK_NS;
-	state.drain_ns = now.time_ns + DRAIN_NS;
+	state.drain_ns = state.now.time_ns + DRAIN_NS;
 	return true;
 }
 
@@ -146,7 +128,7 @@ u64 schedule_wake_ns(void)
 {
 	u64 wake_ns = state.next_ns < state.look_ns ? state.next_ns : state.look_ns;
 
-	if (!stretch.is_on && stretch_due_ns() < wake_ns)
+	if (!state.stretch.is_on && stretch_due_ns() < wake_ns)
 		wake_ns = stretch_due_ns();
 	return wake_ns < state.drain_ns ? wake_ns : state.drain_ns;
 }
@@ -180,8 +162,8 @@ int follow(struct step step, bool is_cut)
 	}
 	read_watched();
 	state.watch_ns = step.watch_ns;
-	state.look_ns = watched.time_ns + step.watch_ns;
-	state.next_ns = watched.time_ns + step.length_ns;
+	state.look_ns = state.watched.time_ns + step.watch_ns;
+	state.next_ns = state.watched.time_ns + step.length_ns;
 	return 0;
 }
 
@@ -193,8 +175,8 @@ static int end_window(void)
 	settle(&span);
 	u64 reader_ns = meter_reader_ns();
 	double read_ns = (double)(reader_ns - state.reader_ns);
-	double idle_ns = (double)(now.own_cpu_ns - watched.own_cpu_ns) - read_ns;
-	u64 since_ns = now.time_ns - watched.time_ns;
+	double idle_ns = (double)(state.now.own_cpu_ns - state.watched.own_cpu_ns) - read_ns;
+	u64 since_ns = state.now.time_ns - state.watched.time_ns;
 	struct own_costs own = {
 		.cut_ns = state.cut_ns + read_ns,
 		.turn_ns = state.turn_ns,
@@ -202,23 +184,22 @@ static int end_window(void)
 	};
 	state.reader_ns = reader_ns;
 	state.turn_ns = -1;
-	settled = now;
+	state.settled = state.now;
 	return follow(pace_ended(&state.pace, &span, &own), false);
 }
 
 /* Without a budget the next window is like the last. */
 static int go_on(void)
 {
-	static bool saw_load;
-
 	read_now();
-	u64 cpu_ns = now.target_cpu_ns - sent.target_cpu_ns, span_ns = now.time_ns - sent.time_ns;
+	u64 cpu_ns = state.now.target_cpu_ns - state.sent.target_cpu_ns,
+	    span_ns = state.now.time_ns - state.sent.time_ns;
 	if (state.windows->number % TIMED_EVERY == 0)
-		saw_load = false;
+		state.saw_load = false;
 	else if (statistics_are_on() && (double)cpu_ns >= FLOOR_CPUS * (double)span_ns)
-		saw_load = true;
+		state.saw_load = true;
 	cut(state.level, false);
-	statistics_turn(!saw_load);
+	statistics_turn(!state.saw_load);
 	/* Who asked for its end waits for that: it comes as soon as there is room. */
 	state.next_ns = monotonic_ns() + (state.asked_ns ? RETRY_NS : state.options->window_ns);
 	return 0;
@@ -229,40 +210,42 @@ static void look(void)
 	struct span span;
 
 	read_now();
-	meter_span(&watched, &now, state.level, &span);
+	meter_span(&state.watched, &state.now, state.level, &span);
 	span.spent.probes_ns += state.watched_more_ns;
-	state.look_ns = now.time_ns + (stretch.is_on ? STRETCH_LOOK_NS : state.watch_ns);
+	state.look_ns =
+		state.now.time_ns + (state.stretch.is_on ? STRETCH_LOOK_NS : state.watch_ns);
 	bool overspends = state.is_trial ? trial_overspends(&span, state.budget)
 					 : pace_overspends(&state.pace, &span);
-	if (overspends || (stretch.is_on && stretch.spent_ns > stretch.allowed_ns))
-		state.next_ns = now.time_ns;
+	if (overspends ||
+	    (state.stretch.is_on && state.stretch.spent_ns > state.stretch.allowed_ns))
+		state.next_ns = state.now.time_ns;
 }
 
 static bool may_stretch(void)
 {
 	if (state.is_trial || state.level != state.most || state.windows->is_full)
 		return false;
-	return state.budget <= 0 || pace_affords(&state.pace, stretch.cost_ns);
+	return state.budget <= 0 || pace_affords(&state.pace, state.stretch.cost_ns);
 }
 
 /* Attach what a stretch needs, then end the window before it. */
 static int begin_stretch(void)
 {
-	u64 before_ns = own_cpu_ns(), number = state.windows->number;
+	u64 before_ns = session_cpu_ns(), number = state.windows->number;
 
 	if (!may_stretch()) {
 		stretch_plan_next(STRETCH_LATER_NS);
 		return 0;
 	}
-	stretch.allowed_ns = state.budget > 0 ? state.pace.account.balance_ns : 1e18;
+	state.stretch.allowed_ns = state.budget > 0 ? state.pace.account.balance_ns : 1e18;
 	if (stretch_attach())
 		return -1;
-	stretch.attach_ns = (double)(own_cpu_ns() - before_ns);
-	watched.own_cpu_ns += (u64)stretch.attach_ns; /* no work between two windows */
+	state.stretch.attach_ns = (double)(session_cpu_ns() - before_ns);
+	state.watched.own_cpu_ns += (u64)state.stretch.attach_ns; /* no work between two windows */
 	watchdog_beat();
-	stretch.begins = true;
+	state.stretch.begins = true;
 	int error = state.budget > 0 ? end_window() : go_on();
-	stretch.begins = false;
+	state.stretch.begins = false;
 	if (error)
 		return -1;
 	if (state.windows->number == number || state.level != state.most) {
@@ -270,10 +253,10 @@ static int begin_stretch(void)
 		return stretch_detach();
 	}
 	statistics_turn(true);
-	stretch.is_on = true;
-	stretch.spent_ns = 0;
-	stretch.end_ns = state.next_ns = now.time_ns + STRETCH_NS;
-	state.look_ns = state.budget > 0 ? now.time_ns + STRETCH_LOOK_NS : ~0ULL;
+	state.stretch.is_on = true;
+	state.stretch.spent_ns = 0;
+	state.stretch.end_ns = state.next_ns = state.now.time_ns + STRETCH_NS;
+	state.look_ns = state.budget > 0 ? state.now.time_ns + STRETCH_LOOK_NS : ~0ULL;
 	return 0;
 }
 
@@ -288,17 +271,19 @@ void schedule_end_window(u64 ns)
 /* Its window has ended. One that cost too much ended early; it is not told. */
 static int finish_stretch(void)
 {
-	u64 length_ns =
-		STRETCH_NS - (now.time_ns < stretch.end_ns ? stretch.end_ns - now.time_ns : 0);
+	u64 length_ns = STRETCH_NS - (state.now.time_ns < state.stretch.end_ns
+					      ? state.stretch.end_ns - state.now.time_ns
+					      : 0);
 	double part = (double)length_ns / (double)STRETCH_NS;
 
-	u64 before_ns = own_cpu_ns();
+	u64 before_ns = session_cpu_ns();
 	int error = stretch_detach();
-	double detach_ns = (double)(own_cpu_ns() - before_ns);
-	watched.own_cpu_ns += (u64)detach_ns;
-	stretch.is_on = false;
-	stretch.cost_ns = (part > 0 ? stretch.spent_ns / part : stretch.spent_ns) +
-			  stretch.attach_ns + detach_ns + 2 * state.pace.load.cut_ns;
+	double detach_ns = (double)(session_cpu_ns() - before_ns);
+	state.watched.own_cpu_ns += (u64)detach_ns;
+	state.stretch.is_on = false;
+	state.stretch.cost_ns =
+		(part > 0 ? state.stretch.spent_ns / part : state.stretch.spent_ns) +
+		state.stretch.attach_ns + detach_ns + 2 * state.pace.load.cut_ns;
 	stretch_plan_next(0);
 	return error;
 }
@@ -310,15 +295,15 @@ int schedule_step(void)
 	if (time_ns >= state.next_ns) {
 		int error = state.is_trial ? judge() : state.budget > 0 ? end_window() : go_on();
 		state.drain_ns = monotonic_ns() + DRAIN_NS;
-		return stretch.is_on && !error ? finish_stretch() : error;
+		return state.stretch.is_on && !error ? finish_stretch() : error;
 	}
-	if (!stretch.is_on && time_ns >= stretch_due_ns())
+	if (!state.stretch.is_on && time_ns >= stretch_due_ns())
 		return begin_stretch();
 	if (time_ns >= state.look_ns)
 		look();
 	if (time_ns >= state.drain_ns) {
 		bool found_much = window_drain(state.engine);
-		if (!stretch.is_on)
+		if (!state.stretch.is_on)
 			stretches_drain();
 		state.drain_ns = monotonic_ns() + (found_much ? DRAIN_SOON_NS : DRAIN_NS);
 	}
@@ -327,10 +312,8 @@ int schedule_step(void)
 
 bool schedule_cut_last(void)
 {
-	static bool is_read;
-
-	if (!is_read)
+	if (!state.is_read)
 		read_now();
-	is_read = true;
+	state.is_read = true;
 	return cut(state.level, false);
 }

@@ -9,8 +9,43 @@
 #define TLSTAX_SCHEDULE_H
 
 #include "levels.h"
+#include "metering.h"
 #include "options.h"
+#include "pace.h"
 #include "window.h"
+
+struct schedule {
+	const struct options *options;
+	struct windows *windows;
+	struct engine *engine;
+	const struct plan *plan;
+	const struct target *target;
+	double budget; /* 0: none */
+	int most, level;
+	bool is_trial;
+	struct level_choice chosen; /* base_ns 0: it was given */
+	struct pace pace;
+	u64 next_ns, look_ns, drain_ns, watch_ns;
+	u64 asked_ns;		/* when the present window was asked to end; 0: nobody asked */
+	u64 last_end_ns;	/* when the last window ended */
+	u64 reader_ns;		/* at the end of the last window */
+	double cut_ns, turn_ns; /* CPU time, below 0: nothing was attached or detached */
+	/* What the probes of stretches cost since `sent`, `settled` and `watched`. */
+	double sent_more_ns, settled_more_ns, watched_more_ns;
+	/* The end of the last window that was sent, of the last that was accounted for, when the
+	 * present step was looked at, and when it began. */
+	struct reading sent, settled, watched, now;
+	bool saw_load; /* since the kernel timed the programs last */
+	bool is_read;  /* the last window was */
+	/* The calibration stretch that is under way. */
+	struct {
+		bool is_on, begins; /* with the window that is ended next */
+		u64 end_ns;
+		double spent_ns, allowed_ns; /* what it cost so far, and may cost */
+		double attach_ns;	     /* CPU time of the recorder */
+		double cost_ns;		     /* of the last whole one; below 0: there was none */
+	} stretch;
+};
 
 /* Why the level is what it is; for the frame of the budget. */
 void schedule_note_level(const struct level_choice *choice);

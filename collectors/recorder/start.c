@@ -12,8 +12,7 @@
 #include "function_probes.h"
 #include "output.h"
 #include "proc.h"
-#include "stream.h"
-#include "walks.h"
+#include "session.h"
 
 static struct utsname host;
 
@@ -105,12 +104,12 @@ int start_settings(const struct options *options, const struct plan *plan,
 
 int start_tables(const struct options *options, const struct plan *plan)
 {
-	static char beside[PLAN_PATH_MOST];
+	char *beside = session->tables_path;
 
 	if (options->tables || !options->plan)
 		return walks_open(options->tables, plan);
-	int length = snprintf(beside, sizeof(beside), "%s.unwind", options->plan);
-	bool is_there = length < (int)sizeof(beside) && !access(beside, F_OK);
+	int length = snprintf(beside, PLAN_PATH_MOST, "%s.unwind", options->plan);
+	bool is_there = length < PLAN_PATH_MOST && !access(beside, F_OK);
 	return walks_open(is_there ? beside : NULL, plan);
 }
 
@@ -142,7 +141,7 @@ static bool put_start(const struct engine *engine, const struct target *target,
 	start->wall_ns = clock_ns(CLOCK_REALTIME);
 	start->monotonic_ns = monotonic_ns();
 	start->window_ns = options->window_ns;
-	start->start_cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+	start->start_cpu_ns = session_cpu_ns();
 	start->start_ticks = target->start_ticks;
 	start->slots_bytes = (u64)engine->settings.slots * sizeof(struct thread_slot) *
 			     (options->calibrate_ns ? 2 : 1); /* stretches have their own */

@@ -14,9 +14,10 @@
 
 enum {
 	STREAM_MAGIC = 0x78736c74, /* "tlsx" */
-	STREAM_VERSION = 5,
+	STREAM_VERSION = 6,
 	STREAM_FRAME_MOST = 65536, /* bytes behind the head of a frame */
 	STREAM_SPANS_MOST = 512,   /* functions of roles in a plan */
+	STREAM_TARGETS_MOST = 16,  /* processes that one recorder records */
 };
 
 /* What a frame holds. */
@@ -53,10 +54,11 @@ enum stream_type {
 /* The head of every frame. */
 struct stream_head {
 	u32 magic;	  /* STREAM_MAGIC */
-	u16 type;	  /* enum stream_type */
+	u8 type;	  /* enum stream_type */
+	u8 target;	  /* of the recorder's targets, from 0: whose recording this frame is of */
 	u16 version;	  /* STREAM_VERSION */
 	u32 length_bytes; /* of what follows the head; a multiple of 8, padded with zeros */
-	u32 sequence;	  /* number of the frame, from 0 */
+	u32 sequence;	  /* number of the frame among those of its target, from 0 */
 	u32 crc32; /* of the head with this field 0, and of what follows it (as zlib's crc32) */
 	u32 used_bytes; /* of what follows, without the padding */
 };

@@ -4,28 +4,17 @@
 #include <bpf/bpf.h>
 #include <string.h>
 
-#include "metering.h"
+#include "session.h"
 #include "totals.h"
 #include "watchdog.h"
+
+#define stretches (session->stretches)
 
 #define JITTER 0.5
 #define NEVER_NS (~0ULL)
 enum { WALK_NONE = 1 << 20 }; /* stacks of one wait in so many */
 
 static const u32 phases[PARTS] = {PHASE_RECORD_READ, PHASE_COMMAND, PHASE_RECORD_WRITE};
-
-static struct engine exact;
-static struct plan exact_plan;
-static const struct target *target;
-static u64 mean_ns, due_ns, noise;
-static u64 before[PARTS];
-static double body_ns[2]; /* of the programs at entries and exits, a run */
-
-/* The counters of the engine when they were read last. */
-static struct {
-	u64 hits[PLAN_SITES_MOST];
-	u64 run_ns[PROGRAMS_MOST], run_count[PROGRAMS_MOST];
-} last;
 
 /* Whether the first engine probes an instruction, which traps there once for both. */
 static bool is_shared(const struct plan *plan, const struct plan_site *site)
@@ -38,74 +27,77 @@ static bool is_shared(const struct plan *plan, const struct plan_site *site)
 
 static void make_plan(const struct plan *plan)
 {
-	exact_plan.level = LEVEL_RECORD;
-	exact_plan.role = plan->role;
-	exact_plan.is_guarded = plan->is_guarded;
-	memcpy(exact_plan.accessors, plan->accessors, sizeof(plan->accessors));
-	exact_plan.files_count = plan->files_count;
+	stretches.exact_plan.level = LEVEL_RECORD;
+	stretches.exact_plan.role = plan->role;
+	stretches.exact_plan.is_guarded = plan->is_guarded;
+	memcpy(stretches.exact_plan.accessors, plan->accessors, sizeof(plan->accessors));
+	stretches.exact_plan.files_count = plan->files_count;
 	for (u32 i = 0; i < plan->files_count; i++)
-		exact_plan.files[i] = plan->files[i];
-	exact_plan.sites_count = plan->stretch_sites_count;
+		stretches.exact_plan.files[i] = plan->files[i];
+	stretches.exact_plan.sites_count = plan->stretch_sites_count;
 	for (u32 i = 0; i < plan->stretch_sites_count; i++) {
-		exact_plan.sites[i] = plan->stretch_sites[i];
+		stretches.exact_plan.sites[i] = plan->stretch_sites[i];
 		if (is_shared(plan, &plan->stretch_sites[i]))
-			exact_plan.sites[i].price_ns = 0;
+			stretches.exact_plan.sites[i].price_ns = 0;
 	}
 }
 
 int stretches_load(u64 mean, const struct engine *engine, const struct plan *plan,
-		   const struct target *of)
+		   const struct target *target)
 {
 	struct settings settings = {
 		.level = LEVEL_RECORD, .slots = engine->settings.slots, .beside = engine};
 
-	target = of;
-	due_ns = NEVER_NS;
-	mean_ns = mean;
-	noise = (u64)of->pid + 0x9e3779b97f4a7c15ULL;
-	if (!mean_ns)
+	stretches.due_ns = NEVER_NS;
+	stretches.mean_ns = mean;
+	stretches.noise = (u64)target->pid + 0x9e3779b97f4a7c15ULL;
+	if (!stretches.mean_ns)
 		return 0;
 	make_plan(plan);
-	return engine_load(&exact, &exact_plan, target, &settings);
+	return engine_load(&stretches.exact, &stretches.exact_plan, target, &settings);
 }
 
 int stretches_attach(void)
 {
-	if (!mean_ns)
+	if (!stretches.mean_ns)
 		return 0;
-	if (engine_attach(&exact, &exact_plan, target, LEVEL_HANDSHAKE))
+	if (engine_attach(&stretches.exact, &stretches.exact_plan, &session->target,
+			  LEVEL_HANDSHAKE))
 		return -1;
-	engine_set_wait_share(&exact, WALK_NONE);
+	engine_set_wait_share(&stretches.exact, WALK_NONE);
 	stretch_plan_next(0);
 	return 0;
 }
 
 u64 stretch_due_ns(void)
 {
-	return due_ns;
+	return stretches.due_ns;
 }
 
 void stretch_plan_next(u64 later_ns)
 {
-	noise ^= noise >> 12; /* xorshift64* */
-	noise ^= noise << 25;
-	noise ^= noise >> 27;
-	double part = (double)(noise * 0x2545f4914f6cdd1dULL >> 11) / (double)(1ULL << 53);
+	stretches.noise ^= stretches.noise >> 12; /* xorshift64* */
+	stretches.noise ^= stretches.noise << 25;
+	stretches.noise ^= stretches.noise >> 27;
+	double part =
+		(double)(stretches.noise * 0x2545f4914f6cdd1dULL >> 11) / (double)(1ULL << 53);
 	double factor = 1 + JITTER * (2 * part - 1);
 
-	due_ns = monotonic_ns() + (later_ns ? later_ns : (u64)((double)mean_ns * factor));
+	stretches.due_ns =
+		monotonic_ns() + (later_ns ? later_ns : (u64)((double)stretches.mean_ns * factor));
 }
 
 int stretch_attach(void)
 {
 	watchdog_beat();
-	return engine_go(&exact, &exact_plan, target, LEVEL_RECORD);
+	return engine_go(&stretches.exact, &stretches.exact_plan, &session->target, LEVEL_RECORD);
 }
 
 int stretch_detach(void)
 {
 	watchdog_beat();
-	int error = engine_go(&exact, &exact_plan, target, LEVEL_HANDSHAKE);
+	int error = engine_go(&stretches.exact, &stretches.exact_plan, &session->target,
+			      LEVEL_HANDSHAKE);
 
 	watchdog_beat();
 	stretches_drain();
@@ -120,10 +112,11 @@ static void read_parts(u64 now_ns, u64 parts[PARTS])
 	struct lifecycle now;
 
 	memset(parts, 0, PARTS * sizeof(*parts));
-	engine_read_lifecycle(&exact, &now);
-	for (u32 i = 0; i < now.fresh_count && i < exact.settings.slots; i++) {
+	engine_read_lifecycle(&stretches.exact, &now);
+	for (u32 i = 0; i < now.fresh_count && i < stretches.exact.settings.slots; i++) {
 		const struct thread_slot *slot =
-			(const void *)(exact.slots + (size_t)i * sizeof(struct thread_slot));
+			(const void *)(stretches.exact.slots +
+				       (size_t)i * sizeof(struct thread_slot));
 		if (__atomic_load_n(&slot->status, __ATOMIC_ACQUIRE) == THREAD_FREE)
 			continue;
 		account_copy(slot, &copy);
@@ -138,14 +131,14 @@ static void read_parts(u64 now_ns, u64 parts[PARTS])
 
 void stretch_begin(u64 now_ns)
 {
-	read_parts(now_ns, before);
+	read_parts(now_ns, stretches.before);
 }
 
 void stretch_end(u64 now_ns, u64 parts[PARTS])
 {
 	read_parts(now_ns, parts);
 	for (u32 i = 0; i < PARTS; i++) {
-		s64 spent = (s64)(parts[i] - before[i]);
+		s64 spent = (s64)(parts[i] - stretches.before[i]);
 		parts[i] = spent > 0 ? (u64)spent : 0;
 	}
 }
@@ -155,14 +148,14 @@ static u64 runs_since(u32 number, u64 *count)
 {
 	struct bpf_prog_info info = {0};
 	u32 length = sizeof(info);
-	int fd = bpf_program__fd(exact.programs[number].program);
+	int fd = bpf_program__fd(stretches.exact.programs[number].program);
 
 	if (fd < 0 || bpf_obj_get_info_by_fd(fd, &info, &length))
 		return *count = 0;
-	u64 ns = info.run_time_ns - last.run_ns[number];
-	*count = info.run_cnt - last.run_count[number];
-	last.run_ns[number] = info.run_time_ns;
-	last.run_count[number] = info.run_cnt;
+	u64 ns = info.run_time_ns - stretches.last.run_ns[number];
+	*count = info.run_cnt - stretches.last.run_count[number];
+	stretches.last.run_ns[number] = info.run_time_ns;
+	stretches.last.run_count[number] = info.run_cnt;
 	return ns;
 }
 
@@ -171,25 +164,25 @@ double stretches_spent_ns(void)
 	double spent_ns = 0;
 	u64 count;
 
-	if (!mean_ns)
+	if (!stretches.mean_ns)
 		return 0;
-	for (u32 i = 0; i < exact.programs_count; i++) {
-		const char *name = exact.programs[i].name;
+	for (u32 i = 0; i < stretches.exact.programs_count; i++) {
+		const char *name = stretches.exact.programs[i].name;
 		u64 ns = runs_since(i, &count);
 		bool is_exit = !strcmp(name, "on_leave");
 		if (!is_exit && strcmp(name, "on_enter") != 0)
 			spent_ns += (double)ns;
 		else if (count)
-			body_ns[is_exit] = (double)ns / (double)count;
+			stretches.body_ns[is_exit] = (double)ns / (double)count;
 	}
-	for (u32 site = 0; site < exact_plan.sites_count; site++) {
+	for (u32 site = 0; site < stretches.exact_plan.sites_count; site++) {
 		u64 hits = 0;
-		for (u32 shard = 0; shard < exact.shards_count; shard++)
-			hits += exact.hits[shard].count[site];
-		const struct plan_site *of = &exact_plan.sites[site];
-		spent_ns += (double)(hits - last.hits[site]) *
-			    (of->price_ns * IN_SITU + body_ns[of->is_exit]);
-		last.hits[site] = hits;
+		for (u32 shard = 0; shard < stretches.exact.shards_count; shard++)
+			hits += stretches.exact.hits[shard].count[site];
+		const struct plan_site *of = &stretches.exact_plan.sites[site];
+		spent_ns += (double)(hits - stretches.last.hits[site]) *
+			    (of->price_ns * IN_SITU + stretches.body_ns[of->is_exit]);
+		stretches.last.hits[site] = hits;
 	}
 	return spent_ns;
 }
@@ -198,13 +191,14 @@ void stretches_drain(void)
 {
 	struct lifecycle now;
 
-	if (!mean_ns)
+	if (!stretches.mean_ns)
 		return;
-	engine_read_lifecycle(&exact, &now);
-	for (u32 i = 0; i < now.fresh_count && i < exact.settings.slots; i++) {
+	engine_read_lifecycle(&stretches.exact, &now);
+	for (u32 i = 0; i < now.fresh_count && i < stretches.exact.settings.slots; i++) {
 		const struct thread_slot *slot =
-			(const void *)(exact.slots + (size_t)i * sizeof(struct thread_slot));
+			(const void *)(stretches.exact.slots +
+				       (size_t)i * sizeof(struct thread_slot));
 		if (__atomic_load_n(&slot->status, __ATOMIC_ACQUIRE) == THREAD_EXITED)
-			account_recycle(&exact, i);
+			account_recycle(&stretches.exact, i);
 	}
 }

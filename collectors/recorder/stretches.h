@@ -14,6 +14,19 @@
 
 #define STRETCH_NS (200 * NS_PER_MS)
 
+struct stretches {
+	struct engine exact;
+	struct plan exact_plan;
+	u64 mean_ns, due_ns, noise; /* mean_ns 0: there are none */
+	u64 before[PARTS];
+	double body_ns[2]; /* of the programs at entries and exits, a run */
+	/* The counters of the engine when they were read last. */
+	struct {
+		u64 hits[PLAN_SITES_MOST];
+		u64 run_ns[PROGRAMS_MOST], run_count[PROGRAMS_MOST];
+	} last;
+};
+
 /* Load its programs, before anything is attached. `mean_ns` between two stretches, 0: none. */
 int stretches_load(u64 mean_ns, const struct engine *engine, const struct plan *plan,
 		   const struct target *target);

@@ -9,6 +9,35 @@
 #define TLSTAX_TOTALS_H
 
 #include "engine.h"
+#include "stream.h"
+
+enum { STACK_IDS_MOST = 49152 };
+
+struct sent_account;
+
+/* The accounts of a target's threads, as far as they were sent. */
+struct accounts {
+	struct sent_account *sent; /* of each slot; pages of unused ones are not touched */
+	u32 generation, slots_count, ended_count;
+};
+
+/* Its counters, as they were sent. */
+struct counters {
+	u64 latency[PHASES][LATENCY_BUCKETS];
+	struct stream_hits hits[MAX_SITES];
+	struct stream_cpu cpus[CPUS_MOST];
+	u64 missed_count;
+};
+
+/* Functions that tell roles, as they are mapped. */
+struct roles {
+	struct role_span {
+		u64 start, end;
+	} spans[PLAN_SPANS_MOST];
+	u32 spans_count;
+	u64 lowest, highest;
+	char memory_path[32];
+};
 
 int totals_prepare(struct engine *engine, const struct plan *plan, const struct target *target);
 

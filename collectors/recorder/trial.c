@@ -54,7 +54,7 @@ static int try_turn(const struct span *trial, struct load *load)
 	if (turn(light_of(state.most)))
 		return -1;
 	read_watched();
-	meter_span(&now, &watched, state.level, &tail);
+	meter_span(&state.now, &state.watched, state.level, &tail);
 	load->turn_ns = 2 * state.turn_ns;
 	load->tail_ns = rate > 0 ? (tail.spent.probes_ns + tail.spent.scheduler_ns) / rate : 0;
 	return 0;
@@ -71,7 +71,7 @@ int judge(void)
 	settle(&trial);
 	if (!cut(state.level, false))
 		return stay();
-	settled = now;
+	state.settled = state.now;
 	state.is_trial = false;
 	meter_load(&trial, &load);
 	load.cut_ns = state.cut_ns + (state.options->reader ? READER_CUT_NS : 0);

@@ -12,10 +12,12 @@
 #include "failure.h"
 #include "output.h"
 #include "proc.h"
-#include "ring.h"
+#include "session.h"
 #include "stream.h"
 #include "tables.h"
 #include "totals.h"
+
+#define walks (session->walks)
 
 enum {
 	ROOM_WORDS = 1 << 17, /* and a quarter, for tables that come later */
@@ -27,38 +29,26 @@ enum {
 #define LOOK_ANYWAY_NS (30 * NS_PER_S)
 #define UNUSED (1ULL << 62)
 
-static const char *path;
-static struct stat as_read; /* the file, when it was read */
-static struct table tables[TABLES_MOST];
-static u32 tables_count, rules_count, words_count, words_most;
-static bool is_on;
-static struct {
-	struct unwind_ranges ranges;
-	struct unwind_control control;
-	struct ring stacks;
-	const volatile u64 *counts;
-	int words, rules, ranges_fd, control_fd, memos, ids;
-	u64 sent_count, looked_ns, unmapped_count;
-} walks;
-
 /* Words are written once: tables that are in use do not change. */
 static int write_words(const u32 *words, u32 count)
 {
-	size_t bytes = (size_t)words_most * sizeof(u32);
+	size_t bytes = (size_t)walks.words_most * sizeof(u32);
 	u32 *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, walks.words, 0);
 
 	if (memory == MAP_FAILED)
 		return fail(EXIT_CODE_HOST, "cannot map the unwind tables: %s", strerror(errno));
-	memcpy(memory + words_count, words + words_count, (count - words_count) * sizeof(u32));
+	memcpy(memory + walks.words_count, words + walks.words_count,
+	       (count - walks.words_count) * sizeof(u32));
 	munmap(memory, bytes);
-	words_count = count;
+	walks.words_count = count;
 	return 0;
 }
 
 static int write_rules(const struct unwind_rule *rules, u32 count)
 {
-	for (; rules_count < count; rules_count++)
-		if (bpf_map_update_elem(walks.rules, &rules_count, &rules[rules_count], 0))
+	for (; walks.rules_count < count; walks.rules_count++)
+		if (bpf_map_update_elem(walks.rules, &walks.rules_count, &rules[walks.rules_count],
+					0))
 			return fail(EXIT_CODE_HOST, "cannot write the unwind rules: %s",
 				    strerror(errno));
 	return 0;
@@ -70,25 +60,27 @@ static int take_file(bool is_loaded)
 	struct tables found;
 	int error = -1;
 	const char *why;
-	u8 *bytes = copy_file(path, BYTES_MOST, &as_read, &why);
-	size_t length = (size_t)as_read.st_size;
+	u8 *bytes = copy_file(walks.path, BYTES_MOST, &walks.as_read, &why);
+	size_t length = (size_t)walks.as_read.st_size;
 
 	if (!bytes)
-		return fail(EXIT_CODE_USAGE, "cannot read the unwind tables %s: %s", path, why);
+		return fail(EXIT_CODE_USAGE, "cannot read the unwind tables %s: %s", walks.path,
+			    why);
 	if (!tables_parse(&found, bytes, length)) {
 		error = 0;
 		if (!is_loaded)
-			words_most = found.words_count + found.words_count / 4 + ROOM_WORDS;
-		else if (found.words_count < words_count || found.words_count > words_most ||
-			 found.rules_count < rules_count)
+			walks.words_most = found.words_count + found.words_count / 4 + ROOM_WORDS;
+		else if (found.words_count < walks.words_count ||
+			 found.words_count > walks.words_most ||
+			 found.rules_count < walks.rules_count)
 			error = fail(EXIT_CODE_USAGE, "the unwind tables grew too much");
 		else
 			error = write_words(found.words, found.words_count) ||
 				write_rules(found.rules, found.rules_count);
 	}
 	if (!error) {
-		tables_count = found.tables_count;
-		memcpy(tables, found.tables, tables_count * sizeof(*tables));
+		walks.tables_count = found.tables_count;
+		memcpy(walks.tables, found.tables, walks.tables_count * sizeof(*walks.tables));
 	}
 	munmap(bytes, length);
 	return error;
@@ -99,12 +91,12 @@ int walks_open(const char *file, const struct plan *plan)
 	/* Where locks of the ring may sleep, the programs must not use it under the scheduler's. */
 	bool is_realtime = !access("/sys/kernel/realtime", F_OK);
 
-	path = file;
-	if (!path || !plan->has_user_stacks || is_realtime)
+	walks.path = file;
+	if (!walks.path || !plan->has_user_stacks || is_realtime)
 		return 0;
 	if (take_file(false))
 		return -1;
-	is_on = tables_count > 0;
+	walks.is_on = walks.tables_count > 0;
 	return 0;
 }
 
@@ -118,11 +110,12 @@ int walks_configure(struct bpf_object *object, bool is_walking)
 	if (!is_walking)
 		return resize(object, "unwind_words", 1) || resize(object, "walked_ids", 1) ||
 		       resize(object, "walked_stacks", 4096);
-	u32 chunks = is_on ? (words_most + UNWIND_CHUNK_WORDS - 1) / UNWIND_CHUNK_WORDS : 1;
+	u32 chunks =
+		walks.is_on ? (walks.words_most + UNWIND_CHUNK_WORDS - 1) / UNWIND_CHUNK_WORDS : 1;
 	int error = resize(object, "unwind_words", chunks);
 
-	words_most = chunks * UNWIND_CHUNK_WORDS;
-	if (!error && is_on) /* stacks go through the ring, not through the kernel's maps */
+	walks.words_most = chunks * UNWIND_CHUNK_WORDS;
+	if (!error && walks.is_on) /* stacks go through the ring, not through the kernel's maps */
 		error = resize(object, "unwind_rules", TABLES_RULES_MOST) ||
 			resize(object, "stacks", 1) || resize(object, "more_stacks", 1);
 	else if (!error)
@@ -143,9 +136,9 @@ static bool is_table_of(const struct table *table, const struct stream_mapping *
 
 static const struct table *find_table(const struct stream_mapping *mapping)
 {
-	for (u32 i = 0; is_on && i < tables_count; i++)
-		if (is_table_of(&tables[i], mapping))
-			return &tables[i];
+	for (u32 i = 0; walks.is_on && i < walks.tables_count; i++)
+		if (is_table_of(&walks.tables[i], mapping))
+			return &walks.tables[i];
 	return NULL;
 }
 
@@ -208,7 +201,7 @@ int walks_begin(struct engine *engine, const struct target *target)
 {
 	static struct unwind_ranges ranges;
 
-	if (!is_on)
+	if (!walks.is_on)
 		return 0;
 	walks.words = fd_of(engine, "unwind_words");
 	walks.rules = fd_of(engine, "unwind_rules");
@@ -256,7 +249,7 @@ bool walks_put(void)
 {
 	bool is_empty = true;
 
-	if (is_on)
+	if (walks.is_on)
 		ring_release(&walks.stacks, ring_read(&walks.stacks, put_stack, &is_empty));
 	return is_empty;
 }
@@ -283,8 +276,8 @@ static bool is_file_new(void)
 {
 	struct stat found;
 
-	return !stat(path, &found) &&
-	       (found.st_ino != as_read.st_ino || found.st_size != as_read.st_size);
+	return !stat(walks.path, &found) &&
+	       (found.st_ino != walks.as_read.st_ino || found.st_size != walks.as_read.st_size);
 }
 
 void walks_keep_up(const struct target *target)
@@ -292,7 +285,7 @@ void walks_keep_up(const struct target *target)
 	static struct unwind_ranges ranges;
 	u64 now = monotonic_ns(), since = now - walks.looked_ns;
 
-	if (!is_on)
+	if (!walks.is_on)
 		return;
 	if (walks.sent_count > STACKS_MOST)
 		forget_stacks();
@@ -305,7 +298,7 @@ void walks_keep_up(const struct target *target)
 	struct failure before = failure;
 	if (is_file_due && take_file(true)) {
 		failure = before;
-		as_read.st_size = 0; /* it is being written: read it again the next time */
+		walks.as_read.st_size = 0; /* it is being written: read it again the next time */
 	}
 	target_send_mappings(target);
 	output_commit();
@@ -317,11 +310,12 @@ void walks_keep_up(const struct target *target)
 void walks_count(u64 counts[WALK_COUNTS])
 {
 	for (u32 i = 0; i < WALK_COUNTS; i++)
-		counts[i] = is_on ? walks.counts[i] : 0;
+		counts[i] = walks.is_on ? walks.counts[i] : 0;
 }
 
 u64 walks_tables_bytes(void)
 {
-	return is_on ? (u64)words_count * sizeof(u32) + rules_count * sizeof(struct unwind_rule)
-		     : 0;
+	return walks.is_on ? (u64)walks.words_count * sizeof(u32) +
+				     walks.rules_count * sizeof(struct unwind_rule)
+			   : 0;
 }

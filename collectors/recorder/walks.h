@@ -3,8 +3,27 @@
 #ifndef TLSTAX_WALKS_H
 #define TLSTAX_WALKS_H
 
+#include <sys/stat.h>
+
 #include "engine.h"
+#include "ring.h"
+#include "tables.h"
 #include "unwind.h"
+
+/* The unwind tables of a target, and its stacks. */
+struct walks {
+	const char *path;    /* NULL: there are none */
+	struct stat as_read; /* the file, when it was read */
+	struct table tables[TABLES_MOST];
+	u32 tables_count, rules_count, words_count, words_most;
+	bool is_on;
+	struct unwind_ranges ranges;
+	struct unwind_control control;
+	struct ring stacks;
+	const volatile u64 *counts;
+	int words, rules, ranges_fd, control_fd, memos, ids;
+	u64 sent_count, looked_ns, unmapped_count;
+};
 
 /* Read the tables of a file before the programs are loaded; NULL: frame pointers are used. */
 int walks_open(const char *path, const struct plan *plan);

@@ -9,6 +9,7 @@
 #include "output.h"
 #include "proc.h"
 #include "quota.h"
+#include "session.h"
 #include "stream.h"
 #include "totals.h"
 #include "walks.h"
@@ -21,30 +22,27 @@ enum { FEW = 10, SHARE_MOST = 1 << 12, ATTEMPTS = 3, MUCH = 8 };
 enum { SHARE_OF_CLIENT = 64 };
 
 /* Exits without entries, and repairs: no losses while probes are attached or detached. */
-static const enum loss of_turning[] = {LOSS_HEALED, LOSS_UNMATCHED_EXIT, LOSS_SWITCH_MISSED,
-				       LOSS_CLOCK_RETRY_FAILED};
-
-static u32 wait_share = 1;
-static double walks_most = 2000; /* a second */
-static u64 before_turning[COUNT(of_turning)], left_out[COUNT(of_turning)];
+static const enum loss of_turning[LOSSES_OF_TURNING] = {
+	LOSS_HEALED, LOSS_UNMATCHED_EXIT, LOSS_SWITCH_MISSED, LOSS_CLOCK_RETRY_FAILED};
 
 void window_set_walks(struct engine *engine, double most, bool is_server)
 {
-	walks_most = most;
+	session->windows.walks_most = most;
 	if (!is_server)
-		engine_set_wait_share(engine, wait_share = SHARE_OF_CLIENT);
+		engine_set_wait_share(engine, session->windows.wait_share = SHARE_OF_CLIENT);
 }
 
 void window_turning(const struct engine *engine)
 {
 	for (u32 i = 0; i < COUNT(of_turning); i++)
-		before_turning[i] = engine->losses[of_turning[i]];
+		session->windows.before_turning[i] = engine->losses[of_turning[i]];
 }
 
 void window_turned(const struct engine *engine)
 {
 	for (u32 i = 0; i < COUNT(of_turning); i++)
-		left_out[i] += engine->losses[of_turning[i]] - before_turning[i];
+		session->windows.left_out[i] +=
+			engine->losses[of_turning[i]] - session->windows.before_turning[i];
 }
 
 /* The kernel's counts of the process; its CPU clock is read just before. */
@@ -70,17 +68,17 @@ static u64 read_counts(const struct engine *engine, int pid, struct process_coun
 static void tune_waits(struct engine *engine, u64 walked, u64 span_ns)
 {
 	u64 least_ns = 50 * NS_PER_MS;
-	u32 share = wait_share;
+	u32 share = session->windows.wait_share;
 	double walks =
 		(double)walked / share * 1e9 / (double)(span_ns > least_ns ? span_ns : least_ns);
 
-	if (walks < walks_most / FEW && share > 1)
+	if (walks < session->windows.walks_most / FEW && share > 1)
 		share /= 2;
-	for (; walks > walks_most && share < SHARE_MOST; walks /= 2)
+	for (; walks > session->windows.walks_most && share < SHARE_MOST; walks /= 2)
 		share *= 2;
-	if (share != wait_share)
+	if (share != session->windows.wait_share)
 		engine_set_wait_share(engine, share);
-	wait_share = share;
+	session->windows.wait_share = share;
 }
 
 static void describe(const struct windows *windows, const struct engine *engine,
@@ -88,7 +86,7 @@ static void describe(const struct windows *windows, const struct engine *engine,
 		     struct stream_window *window)
 {
 	struct lifecycle life;
-	struct tcp_counts tcp = tcp_counts();
+	struct tcp_counts tcp = tcp_counts(&session->quota);
 	u64 host[5];
 
 	engine_read_lifecycle(engine, &life);
@@ -101,11 +99,11 @@ static void describe(const struct windows *windows, const struct engine *engine,
 	window->has_wait = counts->has_wait;
 	window->forked_count = life.forked_count;
 	window->untracked_count = life.untracked_count;
-	window->wait_share = wait_share;
+	window->wait_share = session->windows.wait_share;
 	window->timed = statistics_are_on();
 	window->merged_count = windows->merged_count;
-	window->own_cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) + watchdog_cpu_ns();
-	window->resident_bytes = read_resident_bytes();
+	window->own_cpu_ns = session_cpu_ns();
+	window->resident_bytes = session->number ? 0 : read_resident_bytes();
 	window->host_user_ns = host[0];
 	window->host_system_ns = host[1];
 	window->host_interrupt_ns = host[2];
@@ -117,7 +115,7 @@ static void describe(const struct windows *windows, const struct engine *engine,
 		window->losses[i] = engine->losses[i];
 	window->losses[LOSS_PROBE_RECURSION_MISSED] += missed_runs();
 	for (u32 i = 0; i < COUNT(of_turning); i++)
-		window->losses[of_turning[i]] -= left_out[i];
+		window->losses[of_turning[i]] -= session->windows.left_out[i];
 	walks_count(window->walks);
 	window->end_ns = life.executed_ns ? life.executed_ns : end->ns;
 	window->probes_ns = (u64)end->span.spent.probes_ns;
@@ -136,7 +134,7 @@ static bool no_room(struct windows *windows)
 	accounts_forget();
 	counters_forget();
 	function_sums_forget();
-	quota_forget();
+	quota_forget(&session->quota);
 	windows->merged_count++;
 	windows->is_full = true;
 	return false;
@@ -145,14 +143,13 @@ static bool no_room(struct windows *windows)
 bool window_cut(struct windows *windows, struct engine *engine, const struct target *target,
 		const struct window_end *end)
 {
-	static u64 last_end_ns;
 	struct process_counts counts;
 	u64 walked = 0;
 	bool is_base = !windows->number;
 
 	u64 cpu_ns = read_counts(engine, target->pid, &counts);
 	if (!handshakes_drain(engine, is_base) || !accounts_put(engine, false) ||
-	    !counters_put(engine) || !function_sums_put() || !quota_put())
+	    !counters_put(engine) || !function_sums_put() || !quota_put(&session->quota))
 		return no_room(windows);
 	u64 read_ns = monotonic_ns();
 	if (!output_has_room(sizeof(struct stream_window)))
@@ -169,10 +166,10 @@ bool window_cut(struct windows *windows, struct engine *engine, const struct tar
 	accounts_recycle(engine);
 	if (!is_base) {
 		if (has_ledger(end->level))
-			tune_waits(engine, walked, end->ns - last_end_ns);
+			tune_waits(engine, walked, end->ns - session->windows.last_end_ns);
 		engine_keep_up(engine, target);
 	}
-	last_end_ns = end->ns;
+	session->windows.last_end_ns = end->ns;
 	windows->number++;
 	windows->is_full = false;
 	return true;

@@ -7,11 +7,16 @@
 #include "engine.h"
 
 enum { PARTS = 3 }; /* of a command: reading, executing, answering */
+enum { LOSSES_OF_TURNING = 4 };
 
 struct windows {
 	u64 number;	  /* of the next window */
 	u64 merged_count; /* windows that were not cut because the stream was full */
 	bool is_full;	  /* the last window had no room */
+	u64 last_end_ns;
+	u32 wait_share;
+	double walks_most; /* a second */
+	u64 before_turning[LOSSES_OF_TURNING], left_out[LOSSES_OF_TURNING];
 };
 
 /* The end of a window. */

@@ -47,14 +47,16 @@ _PARTS: Final = ("record_read", "command", "record_write")  # of stream_window
 _UNKNOWN_END: Final = "unknown: the stream was cut"
 
 
-def import_stream(stream: BinaryIO, name: str, capture: Path, overwrite: bool) -> str:
-    """Write the capture of a stream; what was made, as a sentence.
+def import_stream(
+    stream: BinaryIO, name: str, capture: Path, overwrite: bool, target: int = 0
+) -> str:
+    """Write the capture of a stream's target; what was made, as a sentence.
 
     Raises TlstaxError (CAPTURE) if it is no stream, or holds what no recorder writes, and what
     `CaptureWriter.create` raises. A stream that was cut has the windows up to there.
     """
     try:
-        replay = Replay(stream)
+        replay = Replay(stream, target=target)
     except (StreamError, PlanFileError) as error:
         raise _unusable(name, str(error)) from None
     writer, parts_count = CaptureWriter.create(capture, overwrite), 0

@@ -2,6 +2,7 @@
 """What the tests of the static recorder share."""
 
 import io
+import json
 import os
 import subprocess
 import time
@@ -74,3 +75,14 @@ def await_no_probes(breakpoints: Breakpoints, pid: int, seconds: float) -> float
 def rows_of(capture: Path, table: type[Any]) -> list[Any]:
     with CaptureReader.open(capture) as reader:
         return list(reader.rows(table))
+
+
+def maps_named(name: str) -> set[int]:
+    """Ids of the maps of the kernel that have this name."""
+    listed = json.loads(subprocess.check_output(["bpftool", "-j", "map", "show"]))
+    return {entry["id"] for entry in listed if entry.get("name") == name}
+
+
+def dumped(number: int) -> bytes:
+    """The contents of a map, as text."""
+    return subprocess.check_output(["bpftool", "-j", "map", "dump", "id", str(number)])

@@ -128,7 +128,7 @@ def test_a_full_disk_keeps_what_was_recorded(
     assert len(rows_of(disk / "a.tlstax", Window)) > 0
 
 
-# Planning works with so few descriptors, attaching does not. A client is attached to at the end.
+# Planning works with so few descriptors, attaching does not. A client is looked for before that.
 @pytest.mark.parametrize(
     ("shell", "more"), [("ulimit -n 40; exec", ()), ("exec", ("--client", GONE_PID))]
 )

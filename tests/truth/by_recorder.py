@@ -4,7 +4,7 @@
 import os
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +33,29 @@ def record(
     pid: int, plan_text: str, folder: Path, run: Callable[[], None], options: Sequence[str] = ()
 ) -> "Recorded":
     """Record while `run` runs."""
-    plan, stream = folder / "truth.plan", folder / "truth.stream"
-    plan.write_text(plan_text)
-    program = os.environ.get("TLSTAX_RECORDER") or str(recorder_path())
-    command = [program, "--plan", str(plan), "--pid", str(pid), "--window", WINDOW, *options]
+    (recorded,) = record_all({pid: plan_text}, folder, run, options)
+    return recorded
+
+
+def record_all(
+    plans: Mapping[int, str], folder: Path, run: Callable[[], None], options: Sequence[str] = ()
+) -> "list[Recorded]":
+    """Record several processes with one recorder while `run` runs, each by its plan."""
+    stream = folder / "truth.stream"
+    command = [os.environ.get("TLSTAX_RECORDER") or str(recorder_path())]
+    for pid, plan_text in plans.items():
+        plan = folder / f"truth.{pid}.plan"
+        plan.write_text(plan_text)
+        command += ["--next"] * (len(command) > 1)
+        command += ["--plan", str(plan), "--pid", str(pid), "--window", WINDOW, *options]
     with (
         stream.open("wb") as out,
         subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE) as recorder,
     ):
         assert recorder.stderr is not None
-        assert b"attached to" in recorder.stderr.readline()
+        for _ in plans:
+            line = recorder.stderr.readline()
+            assert b"attached to" in line, line
         try:
             run()
             time.sleep(LAST_SWITCHES_S)
@@ -50,15 +63,15 @@ def record(
             recorder.terminate()
         said = recorder.stderr.read()
         assert recorder.wait(60) == 0, said
-    return Recorded(stream)
+    return [Recorded(stream, target) for target in range(len(plans))]
 
 
 class Recorded(Replay):
     """All windows of a stream as one: accounts of all threads, all handshakes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, target: int = 0) -> None:
         with path.open("rb") as stream:
-            super().__init__(stream)
+            super().__init__(stream, target=target)
             self._all: list[HandshakeRecord] = []
             functions = self.plan_file.functions
             self.function_rows = FunctionRows(functions, self.functions) if functions else None

@@ -16,17 +16,15 @@ _HEAD_BYTES: Final = ctypes.sizeof(_HEAD)
 _MAGIC: Final = definition().number("MAGIC")
 _MOST: Final = definition().number("FRAME_MOST")
 _WINDOW: Final = definition().number("WINDOW")
+_END: Final = definition().number("END")
 _BUDGET: Final = definition().number("BUDGET")
 _READ_BYTES: Final = 1 << 20
 
 
-class LiveStream:
-    """The end of a pipe, as a file that is read up to where whole windows have arrived."""
+class LivePart:
+    """The stream of one target, as a file that is read up to where whole windows have arrived."""
 
-    def __init__(self, descriptor: int) -> None:
-        """`descriptor` is closed with the stream."""
-        os.set_blocking(descriptor, False)
-        self._descriptor = descriptor
+    def __init__(self) -> None:
         self._kept = bytearray()
         self._scanned = 0  # bytes of whole frames
         self._is_damaged = False
@@ -37,23 +35,12 @@ class LiveStream:
         self.is_over = False
         """Whether nothing more will arrive."""
 
-    def fileno(self) -> int:
-        """For poll()."""
-        return self._descriptor
+    def take(self, found: bytes) -> None:
+        """Add what has arrived, and count the windows that are whole.
 
-    def fill(self) -> bool:
-        """Take what has arrived without waiting; False: nothing had."""
-        try:
-            found = os.read(self._descriptor, _READ_BYTES)
-        except BlockingIOError:
-            return False
-        self.is_over = not found
+        What is no frame is left to the reader of frames.
+        """
         self._kept += found
-        self._scan()
-        return bool(found)
-
-    def _scan(self) -> None:
-        """Count the windows that are whole. What is no frame is left to the reader of frames."""
         while not self._is_damaged and len(self._kept) - self._scanned >= _HEAD_BYTES:
             head = _HEAD.from_buffer_copy(self._kept, self._scanned)
             self._is_damaged = head.magic != _MAGIC or head.length_bytes > _MOST
@@ -63,6 +50,11 @@ class LiveStream:
             self._scanned = end
             self.windows_count += head.type == _WINDOW
             self.has_budget = self.has_budget or head.type == _BUDGET
+
+    def take_damaged(self, found: bytes) -> None:
+        """Add what is no frame, behind which nothing is believed."""
+        self._kept += found
+        self._is_damaged = True
 
     @property
     def is_readable_to_a_window(self) -> bool:
@@ -81,8 +73,72 @@ class LiveStream:
         self._scanned = max(0, self._scanned - count)
         return found
 
+
+class LiveStream(LivePart):
+    """The end of a pipe: the stream of the first target, which brings those of the others."""
+
+    def __init__(self, descriptor: int, others_count: int = 0) -> None:
+        """`descriptor` is closed with the stream."""
+        super().__init__()
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self.parts: tuple[LivePart, ...] = (self, *(LivePart() for _ in range(others_count)))
+        """Of each target."""
+        self._mixed = bytearray()  # of several: what is no whole frame yet
+        self._is_broken = False  # what follows is not believed
+        self.is_closed = False
+        """Whether the pipe has ended."""
+
+    def fileno(self) -> int:
+        """For poll()."""
+        return self._descriptor
+
+    def fill(self) -> bool:
+        """Take what has arrived without waiting; False: nothing had."""
+        try:
+            found = os.read(self._descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        if len(self.parts) == 1:
+            self.take(found)
+        else:
+            self._mixed += b"" if self._is_broken else found
+            self._divide()
+        if not found:
+            self._end()
+        return bool(found)
+
+    def _divide(self) -> None:
+        """Give each target its frames. Where there is no frame, the stream ends for all."""
+        at = 0
+        while len(self._mixed) - at >= _HEAD_BYTES:
+            head = _HEAD.from_buffer_copy(self._mixed, at)
+            end = at + _HEAD_BYTES + head.length_bytes
+            is_frame = head.magic == _MAGIC and head.length_bytes <= _MOST
+            if not is_frame or head.target >= len(self.parts):
+                for part in self.parts:
+                    part.take_damaged(bytes(self._mixed[at:]))
+                self._is_broken = True
+                at = len(self._mixed)
+                break
+            if end > len(self._mixed):
+                break
+            part = self.parts[head.target]
+            part.take(bytes(self._mixed[at:end]))
+            part.is_over = part.is_over or head.type == _END
+            at = end
+        del self._mixed[:at]
+
+    def _end(self) -> None:
+        self.is_closed = True
+        for part in self.parts:
+            part.take(bytes(self._mixed))
+            part.is_over = True
+        self._mixed.clear()
+
     def close(self) -> None:
         """Close the pipe: the recorder then ends."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+            self._end()

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A second process in a recording: a client, or a tunnel or proxy between client and server.
 
-It has a recorder of its own, and writes windows with the same start and end as the server's into
-the same capture. It may start and end while the server is recorded.
+It has windows with the same start and end as the server's, in the same capture. The server's
+recorder records those that are there from the start. One that is added while the server is recorded
+has a recorder of its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from tlstax import ExitCode, TlstaxError
@@ -13,7 +15,8 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.process.thread_room import thread_room
-from tlstax.collectors.recording.by_recorder.session import Recorded, RecorderSession
+from tlstax.collectors.recording.by_recorder.child import ChildPart
+from tlstax.collectors.recording.by_recorder.session import Asked, Recorded, RecorderSession
 from tlstax.collectors.recording.proc_clocks import BothClocks
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.safe_request import preflight
@@ -41,35 +44,40 @@ class PeerRequest(NamedTuple):
     request: Request  # the server's
 
 
+def _asked_of(target_id: int, peer: PeerRequest, tables: SharedTables) -> Asked:
+    """Examine a process as the server is (`safe_request.preflight`), and plan for it.
+
+    Raises TlstaxError when it has ended or cannot be a client.
+    """
+    request = peer.request
+    safety = preflight(peer.pid, request.accepted)
+    level = min(request.client_level, safety.level_most)
+    target, plan = plan_in_child(peer.pid, level, request.definitions, peer.role, safety.limits)
+    least = ROOM_LEAST if peer.role == "client" else TUNNEL_ROOM_LEAST
+    values = {
+        "--pid": str(peer.pid),
+        "--window": _ON_COMMAND,
+        "--sample-hz": str(request.sample_hz if safety.samples else 0),
+        "--slots": str(thread_room(peer.pid, least)),
+    }
+    arguments = [word for pair in values.items() for word in pair]
+    arguments += ["--traced"] if "tracer" in request.accepted else []
+    growing = None
+    if request.unwind_tables and safety.user_stacks and (maps := maps_of(peer.pid)):
+        growing = usable_tables(peer.pid, tables.lay_out(peer.pid, maps, target.objects))
+    recorded = Recorded(target, plan, safety, target_id=target_id, label=peer.label)
+    return Asked(recorded, arguments, growing)
+
+
 class Peer:
     """A client that is being recorded."""
 
-    def __init__(self, target_id: int, peer: PeerRequest, tables: SharedTables) -> None:
-        """Attach to it. Raises TlstaxError when it has ended or cannot be a client.
-
-        It is examined before, as the server is (`safe_request.preflight`).
-        """
-        request = peer.request
-        self.pid, self.role = peer.pid, peer.role
+    def __init__(self, asked: Asked, role: str, child: ChildPart | None = None) -> None:
+        """Attach to it, or have `child`: the server's recorder is attached to it already."""
+        self.pid, self.role = asked.recorded.target.pid, role
         self.has_begun = False
         """Whether it has windows."""
-        safety = preflight(peer.pid, request.accepted)
-        level = min(request.client_level, safety.level_most)
-        target, plan = plan_in_child(peer.pid, level, request.definitions, peer.role, safety.limits)
-        least = ROOM_LEAST if peer.role == "client" else TUNNEL_ROOM_LEAST
-        values = {
-            "--pid": str(peer.pid),
-            "--window": _ON_COMMAND,
-            "--sample-hz": str(request.sample_hz if safety.samples else 0),
-            "--slots": str(thread_room(peer.pid, least)),
-        }
-        arguments = [word for pair in values.items() for word in pair]
-        arguments += ["--traced"] if "tracer" in request.accepted else []
-        growing = None
-        if request.unwind_tables and safety.user_stacks and (maps := maps_of(peer.pid)):
-            growing = usable_tables(peer.pid, tables.lay_out(peer.pid, maps, target.objects))
-        recorded = Recorded(target, plan, safety, target_id=target_id, label=peer.label)
-        self._session = RecorderSession(recorded, arguments, growing)
+        self._session = RecorderSession(*asked, child=child)
 
     def begin(self, start_ns: int) -> list[schema.Row]:
         """Its first window begins then; the rows that describe it."""
@@ -119,6 +127,7 @@ class PeerSet:
     def __init__(self) -> None:
         self.unnamed = UnnamedFrames()
         self._peers: list[Peer] = []
+        self._waiting: list[Asked] = []  # which the server's recorder will attach to
         self._ended: list[Symbolizer] = []  # whose files are needed to name functions
         self._ended_cpu_ns = 0
         self._end_ns = 0  # of the last windows
@@ -150,19 +159,45 @@ class PeerSet:
     def attach(self, request: PeerRequest) -> Peer:
         """Attach to another one, which has windows after `begin`.
 
-        Raises what Peer raises, and TlstaxError (USAGE) for a process that is being recorded.
+        Raises TlstaxError (USAGE) for a process that is being recorded, and what planning raises.
         """
-        if request.pid in (request.request.pid, *(peer.pid for peer in self._peers)):
+        self._require_once(request)
+        peer = Peer(self._asked(request), request.role)
+        self._peers.append(peer)
+        return peer
+
+    def ask(self, request: Request) -> list[Asked]:
+        """The clients that are recorded from the start, for the server's recorder.
+
+        Raises what `attach` does.
+        """
+        for pid in request.clients:
+            one = PeerRequest(pid, "client", "", request)
+            self._require_once(one)
+            self._waiting.append(self._asked(one))
+        return self._waiting
+
+    def attach_parts(self, parts: Iterable[ChildPart]) -> list[Peer]:
+        """Those that were asked for; the server's recorder is attached to them."""
+        made = [Peer(*of) for of in zip(self._waiting, repeat("client"), parts, strict=False)]
+        self._waiting = []
+        self._peers += made
+        return made
+
+    def _asked(self, request: PeerRequest) -> Asked:
+        asked = _asked_of(self._last_target_id + 1, request, self._tables)
+        self._last_target_id += 1
+        return asked
+
+    def _require_once(self, request: PeerRequest) -> None:
+        waiting = (asked.recorded.target.pid for asked in self._waiting)
+        if request.pid in (request.request.pid, *waiting, *(peer.pid for peer in self._peers)):
             raise TlstaxError(
                 f"process {request.pid} was given twice",
                 "a process is either the server, a client, or a tunnel or proxy between them",
                 "name each process once",
                 ExitCode.USAGE,
             )
-        peer = Peer(self._last_target_id + 1, request, self._tables)
-        self._last_target_id += 1
-        self._peers.append(peer)
-        return peer
 
     def begin(self, peer: Peer, start_ns: int) -> list[schema.Row]:
         """Its first window begins then; the rows that describe it."""

@@ -22,7 +22,7 @@ from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.target import require_host_pids
 from tlstax.collectors.process.target_fate import ended_error, require_same_program
 from tlstax.collectors.process.thread_room import thread_room
-from tlstax.collectors.recording.by_recorder.peers import AllClocks, PeerRequest, PeerSet
+from tlstax.collectors.recording.by_recorder.peers import AllClocks, Peer, PeerRequest, PeerSet
 from tlstax.collectors.recording.by_recorder.session import Recorded, RecorderSession, code_of
 from tlstax.collectors.recording.by_recorder.stretch_times import stretch_plan
 from tlstax.collectors.recording.programs.expected_cost import (
@@ -81,6 +81,7 @@ class Recorder:
                 self._arguments(bool(stretches)),
                 self._own_tables(),
                 clocks=lambda replay: AllClocks(replay, self._peers),
+                others=self._peers.ask(request),
             )
             self._session.before_rows = self._end_peers
             try:
@@ -134,8 +135,8 @@ class Recorder:
         if request.sources:
             self._writer.add(request.sources.start())
         self._store()  # with a budget: the trial
-        for pid in request.clients:
-            self.add_client(pid)
+        if request.clients:
+            self._begin_peers(self._peers.attach_parts(session.parts))
         self._writer.take_place()  # last: what fails until here leaves an earlier capture there
         self._writer.set_patience(_PATIENCE_S)  # of the connection to where it is now
 
@@ -224,12 +225,16 @@ class Recorder:
 
     def add_peer(self, pid: int, role: str, label: str = "") -> None:
         """As `add_client`, also for a tunnel or proxy; `label` is the name that reports show."""
-        peer = self._peers.attach(PeerRequest(pid, role, label, self.request))
+        self._begin_peers([self._peers.attach(PeerRequest(pid, role, label, self.request))])
+
+    def _begin_peers(self, peers: Iterable[Peer]) -> None:
+        """Their first windows begin now, and one of the server."""
         try:
             self._cut()
             self._session.rows.expect_anew()
             if self.last is not None and not self.ending:
-                self._writer.add(self._peers.begin(peer, self.last.end_ns))
+                for peer in peers:
+                    self._writer.add(self._peers.begin(peer, self.last.end_ns))
                 self._commit()
         finally:
             self._peers.drop_waiting()

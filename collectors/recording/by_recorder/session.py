@@ -16,7 +16,7 @@ from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.process.target_fate import require_same_program
-from tlstax.collectors.recording.by_recorder.child import RecorderChild
+from tlstax.collectors.recording.by_recorder.child import ChildPart, ChildTarget, RecorderChild
 from tlstax.collectors.recording.proc_clocks import BothClocks, Clocks
 from tlstax.collectors.recording.stack_store import UnnamedFrames
 from tlstax.collectors.recording.stream.facts import engine_asked, text_of
@@ -45,8 +45,24 @@ class Recorded(NamedTuple):
     recorder: Path | None = None  # another executable than the one that ships
 
 
+class Asked(NamedTuple):
+    """A process that a recorder is to record: what of it, with which options and tables."""
+
+    recorded: Recorded
+    arguments: Sequence[str]
+    tables: "GrowingTables | bytes | None" = None  # unwind tables; they grow if they can
+
+    @property
+    def of_child(self) -> ChildTarget:
+        """What the recorder is told."""
+        of, tables = self.recorded, self.tables
+        text = plan_file_text(of.target, of.plan, of.safety, of.functions, of.stretches)
+        content = tables.content() if isinstance(tables, GrowingTables) else tables
+        return ChildTarget(text, content, self.arguments)
+
+
 class RecorderSession:
-    """A running recorder. Whoever makes one closes it."""
+    """A running recorder, or its part for one of several processes. Whoever makes one closes it."""
 
     def __init__(
         self,
@@ -55,12 +71,15 @@ class RecorderSession:
         tables: "GrowingTables | bytes | None" = None,
         stacks_most: tuple[int, int] | None = None,
         clocks: Callable[[Replay], Clocks] = BothClocks,
+        others: Sequence[Asked] = (),
+        child: ChildPart | None = None,
     ) -> None:
         """Start it and wait until it is attached, with --budget until it has made its choice.
 
         `tables`: the unwind tables, which grow with the process if they can. `stacks_most`: stacks
         in memory, see `StreamRows.bound_stacks`. `clocks`: of all that records. Without --budget
-        windows also end on command. Raises TlstaxError if the process cannot be recorded.
+        windows also end on command. `others`: further processes, whose sessions get the `parts` of
+        this one as their `child`. Raises TlstaxError if a process cannot be recorded.
         """
         self.target = target = recorded.target
         self.run_id: int | None = None
@@ -69,18 +88,24 @@ class RecorderSession:
         """Called with the end of each window before its rows are made."""
         self._recorded, self._clocks = recorded, clocks
         arguments = [*arguments, *([] if "--budget" in arguments else ["--control"])]
+        asked = Asked(recorded, arguments, tables)
         self.ending = ""
         """How it ended, as part of a sentence; "" while it goes on."""
         self.why_broken = ""
         """Why its stream cannot be read; "": it can."""
         self._early: list[tuple[list[schema.Row], WindowTotals]] = []
         self._growing = tables if isinstance(tables, GrowingTables) else None
-        content = tables.content() if isinstance(tables, GrowingTables) else tables
-        what = (recorded.safety, recorded.functions, recorded.stretches)
-        text = plan_file_text(target, recorded.plan, *what)
         self._symbolizer = _LiveSymbolizer(target)
+        self.parts: tuple[ChildPart, ...] = ()
+        """For the sessions of the others."""
+        self._child: RecorderChild | ChildPart
         try:
-            self._child = RecorderChild(text, content, arguments, recorded.recorder)
+            if child is None:
+                rest = [other.of_child for other in others]
+                started = RecorderChild(*asked.of_child, recorded.recorder, rest)
+                self._child, self.parts = started, started.parts
+            else:
+                self._child = child
         except BaseException:
             self._symbolizer.close()
             raise
@@ -118,7 +143,7 @@ class RecorderSession:
         try:
             if not stream.is_readable_to_a_window:
                 raise StreamError("it was not attached within a minute")
-            replay = Replay(stream)
+            replay = Replay(stream, target=self._child.number)
             stream.window_taken()
         except StreamError as error:
             raise self._refused(str(error)) from None
@@ -176,8 +201,7 @@ class RecorderSession:
 
     def listen(self) -> None:
         """Take what has arrived, so that the recorder need not keep it."""
-        while not self._child.stream.is_over and self._child.stream.fill():
-            pass
+        self._child.take()
 
     def cut(self, end_ns: int) -> None:
         """Let the present window end at this time, which was just now."""

@@ -17,6 +17,8 @@ _HEAD: Final = """\
 `tlstax-recorder` writes a stream, `tlstax import` makes a [capture](capture.md) of it. A stream
 is a sequence of frames, to a file, a pipe or a socket.
 
+- **One or several targets.** A recorder records one process or several, and the head of a frame
+  says whose it is. Without the frames of the others, each has a stream as if it were alone.
 - **Readable up to where it was cut.** Each frame has its length, its number and a checksum. A
   reader stops at the first frame that is not whole; all windows that ended before are valid.
 - **Totals, not differences.** Numbers are totals since the recording began. What did not change
@@ -35,6 +37,7 @@ is a sequence of frames, to a file, a pipe or a socket.
   target and in the kernel are in it, and paths of its files: keep a stream like a core file's
   list of mappings. A capture holds no address.
 """
+_SIZES: Final = ("MAGIC", "VERSION", "FRAME_MOST", "SPANS_MOST", "TARGETS_MOST")
 _OF_PROGRAMS: Final = ("thread_counts", "handshake", "function_sum")
 
 
@@ -56,7 +59,7 @@ def _frames(known: Definition) -> Iterator[str]:
     yield "|---|---|---|"
     for constant in known.constants.values():
         name = constant.name.removeprefix("STREAM_")
-        if name not in ("MAGIC", "VERSION", "FRAME_MOST", "SPANS_MOST"):
+        if name not in _SIZES:
             yield f"| {constant.value} | `{name}` | {constant.text} |"
 
 

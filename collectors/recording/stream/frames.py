@@ -8,6 +8,7 @@ and the order of frames are compared, and what does not fit ends the stream ther
 import ctypes
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -17,6 +18,7 @@ _MOST: Final = definition().number("FRAME_MOST")
 _MAGIC: Final = definition().number("MAGIC")
 VERSION: Final = definition().number("VERSION")
 _HEAD: Final = definition().layout("head")
+_START: Final = definition().number("START")
 _CRC_OFFSET: Final = _HEAD.crc32.offset
 
 
@@ -44,22 +46,41 @@ class Reading:
     """Why it ended before its end, as part of a sentence; "" if it did not."""
     version: int = VERSION
     """Of the first frame."""
+    target: int = 0
+    """Whose frames are read: number of a target of the recorder."""
 
 
 def read_frames(stream: Source, reading: Reading) -> Iterator[Frame]:
-    """The frames of a stream in order; `reading` tells how it ended."""
-    while True:
-        head_bytes = stream.read(ctypes.sizeof(_HEAD))
-        if not head_bytes:
+    """The frames of a target in order; `reading` tells how its stream ended.
+
+    Those of other targets are looked at, too: what follows a damaged one is not believed.
+    """
+    while head_bytes := stream.read(ctypes.sizeof(_HEAD)):
+        whole = _whole(head_bytes, stream, reading)
+        if whole is None:
             return
-        frame = _whole(head_bytes, stream, reading)
-        if frame is None:
-            return
-        reading.frames_count += 1
-        yield frame
+        target, frame = whole
+        if target == reading.target:
+            reading.frames_count += 1
+            yield frame
 
 
-def _whole(head_bytes: bytes, stream: Source, reading: Reading) -> Frame | None:
+def targets_of(stream: Source) -> list[int]:
+    """Process ids of a stream's targets, by number; empty if it is damaged before the first."""
+    reading, pids = Reading(), dict[int, int]()
+    while head_bytes := stream.read(ctypes.sizeof(_HEAD)):
+        reading.target = -1  # of each frame: their numbers are not compared
+        whole = _whole(head_bytes, stream, reading)
+        if whole is None:
+            break
+        target, frame = whole
+        with suppress(ValueError):  # its reader says what is wrong
+            if frame.type == _START:
+                pids[target] = int(record("start", frame.content).pid)
+    return [pids[target] for target in sorted(pids)]
+
+
+def _whole(head_bytes: bytes, stream: Source, reading: Reading) -> tuple[int, Frame] | None:
     if len(head_bytes) < ctypes.sizeof(_HEAD):
         reading.why_ended = "it was cut inside a frame"
         return None
@@ -84,10 +105,10 @@ def _whole(head_bytes: bytes, stream: Source, reading: Reading) -> Frame | None:
     if zlib.crc32(content, zlib.crc32(cleared)) != head.crc32:
         reading.why_ended = "a frame is damaged: its checksum is another"
         return None
-    if head.sequence != reading.frames_count:
+    if head.target == reading.target and head.sequence != reading.frames_count:
         reading.why_ended = "a frame is missing"
         return None
-    return Frame(int(head.type), content[: head.used_bytes])
+    return int(head.target), Frame(int(head.type), content[: head.used_bytes])
 
 
 def records(name: str, content: bytes) -> Iterator[Any]:

@@ -58,12 +58,14 @@ class Account:
 class Totals:
     """The totals of one stream; `next_window` goes on to those of the next window."""
 
-    def __init__(self, stream: Source, hear: Callable[[Frame], None] | None = None) -> None:
-        """Read up to the first totals. Raises StreamError.
+    def __init__(
+        self, stream: Source, hear: Callable[[Frame], None] | None = None, target: int = 0
+    ) -> None:
+        """Read up to the first totals of a target. Raises StreamError.
 
         `hear` is given each frame as soon as it has arrived, long before its window is whole.
         """
-        self.reading = Reading()
+        self.reading = Reading(target=target)
         self._frames = read_frames(stream, self.reading)
         self._hear = hear
         self.start: Any = None

@@ -40,8 +40,8 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 CLIENT = Path(__file__).resolve().parents[2] / "testprogs" / "tls_client.py"
 CONNECTS = 40
 SECONDS = 3
-# Beside the accounts of the server's threads, which the kernel holds. Server and client have a
-# recorder each, with 6 MiB of unwind tables and of the ring for stacks, and its own accounts.
+# Beside the accounts of the server's threads, which the kernel holds. Server and client each have
+# 6 MiB of unwind tables and of the ring for stacks, and their own accounts.
 RESIDENT_BYTES = (40 + 2 * 10) << 20
 
 

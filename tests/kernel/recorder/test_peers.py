@@ -3,6 +3,7 @@
 
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -39,6 +40,15 @@ def client(program: Path, started: Started) -> "subprocess.Popen[bytes]":
     return started(program, "tls", "s" * MANY)
 
 
+def recorders() -> int:
+    """How many recorders run, without their watchdogs."""
+    found = 0
+    for file in Path("/proc").glob("[0-9]*/comm"):
+        with suppress(OSError):
+            found += file.read_text() == "tlstax-recorder\n"
+    return found
+
+
 def request_for(pid: int, repository: Path, capture: Path, **more: Any) -> Request:
     return Request(pid, capture, definitions=repository / "tests/testprogs", **more)
 
@@ -57,6 +67,42 @@ def is_recorded(pid: int) -> bool:
             if option in file.read_bytes():
                 return True
     return False
+
+
+def test_clients_that_are_there_from_the_start_have_no_recorder_of_their_own(
+    server: "subprocess.Popen[bytes]", program: Path, started: Started, repository: Path,
+    tmp_path: Path, breakpoints: Breakpoints,
+) -> None:  # fmt: skip
+    """One ends early, one stays: each has its handshakes, and windows with the server's ends."""
+    clients = [started(program, "tls", "s" * count) for count in (FEW, 2 * FEW)]
+    capture, before = tmp_path / "a.tlstax", recorders()
+    request = request_for(server.pid, repository, capture, clients=tuple(c.pid for c in clients))
+    with Recorder(request) as recording:
+        assert recorders() == before + 1
+        assert all(breakpoints(one.pid) > 10 for one in (server, *clients))
+        poll_for(recording, POLL_S)
+        for client in clients:
+            serve(client)
+        first = clients[0]
+        assert first.stdin is not None
+        first.stdin.write(b"x")
+        first.wait()
+        poll_for(recording, LATER_S)
+        assert breakpoints(clients[1].pid) > 10
+        assert not recording.ending
+    assert recorders() == before
+    targets = {row.pid: row.target_id for row in rows_of(capture, schema.Target)}
+    assert set(targets) == {server.pid, *(client.pid for client in clients)}
+    windows = rows_of(capture, schema.Window)
+    target_of = {row.window_id: row.target_id for row in windows}
+    done = Counter(target_of[row.window_id] for row in rows_of(capture, schema.Handshake))
+    assert done == {targets[clients[0].pid]: FEW, targets[clients[1].pid]: 2 * FEW}
+    ends = {row.end_ns for row in windows if row.target_id == 1}
+    assert {row.end_ns for row in windows} == ends
+    assert len(ends) < len(windows)
+    spent_ns = [row.engine_cpu_ns for row in rows_of(capture, schema.System)]
+    assert all(ns >= 0 for ns in spent_ns)
+    assert sum(spent_ns) > 0
 
 
 def test_a_queue_is_emptied_between_windows(
@@ -145,8 +191,8 @@ def test_the_start_of_a_client_is_counted_and_not_expected_of_every_window(
 
     monkeypatch.setattr(PeerSet, "attach", busy)
     capture = tmp_path / "a.tlstax"
-    request = request_for(server.pid, repository, capture, clients=(client.pid,))
-    with Recorder(request) as recording:
+    with Recorder(request_for(server.pid, repository, capture)) as recording:
+        recording.add_client(client.pid)
         poll_for(recording, LATER_S)
     counted_ns = [row.engine_cpu_ns for row in rows_of(capture, schema.System)]
     assert sum(counted_ns) > BUSY_NS

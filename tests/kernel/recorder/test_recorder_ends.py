@@ -2,7 +2,6 @@
 """How recordings of the static recorder end, and that nothing of it stays."""
 
 import io
-import json
 import os
 import shutil
 import signal
@@ -29,8 +28,10 @@ from tlstax.tests.kernel.recorder_runs import (
     Started,
     await_attached,
     await_no_probes,
+    dumped,
     frames_of,
     last_of,
+    maps_named,
     plan_text,
     rows_of,
     serve,
@@ -68,16 +69,6 @@ def test_a_stopped_recorder_is_killed(
     assert recorder.wait(10) == -signal.SIGKILL
     assert recorder.stderr is not None
     assert b"did not run for 2 s and is killed" in recorder.stderr.read()
-
-
-def maps_named(name: str) -> set[int]:
-    listed = json.loads(subprocess.check_output(["bpftool", "-j", "map", "show"]))
-    return {entry["id"] for entry in listed if entry.get("name") == name}
-
-
-def dumped(number: int) -> bytes:
-    """The contents of a map, as text."""
-    return subprocess.check_output(["bpftool", "-j", "map", "dump", "id", str(number)])
 
 
 @pytest.mark.timing

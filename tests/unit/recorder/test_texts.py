@@ -108,8 +108,9 @@ void *output_put(u16 type, size_t bytes)
 u32 groups_opened(const char *below)
 {
 	snprintf(folder, sizeof(folder), "%s", below);
-	quota_open(7);
-	return groups_count;
+	static struct quota quota;
+	quota_open(&quota, 7);
+	return quota.groups_count;
 }
 """
 

@@ -10,12 +10,13 @@ from tlstax.collectors.recording.stream.definition import definition
 KNOWN = definition()
 
 
-def frame(sequence: int, kind: str, content: bytes) -> bytes:
+def frame(sequence: int, kind: str, content: bytes, target: int = 0) -> bytes:
     """A whole frame."""
     padded = content + bytes(-len(content) % 8)
     head = KNOWN.layout("head")(
         magic=KNOWN.number("MAGIC"),
         type=KNOWN.number(kind),
+        target=target,
         version=KNOWN.number("VERSION"),
         length_bytes=len(padded),
         sequence=sequence,

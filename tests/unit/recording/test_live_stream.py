@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from tlstax.collectors.recording.by_recorder.live_stream import LiveStream
-from tlstax.collectors.recording.stream.frames import Reading, read_frames
-from tlstax.tests.unit.recording.streams import slot, stream, struct, window
+from tlstax.collectors.recording.stream.frames import Reading, read_frames, targets_of
+from tlstax.tests.unit.recording.streams import frame, slot, stream, struct, window
 
 WHOLE = stream(
     [
@@ -101,3 +101,88 @@ def test_a_stream_that_was_cut_is_readable_up_to_there(pipe: tuple[LiveStream, i
     count = len(list(read_frames(live, reading)))
     assert count == len(list(read_frames(io.BytesIO(WHOLE), Reading()))) - 1
     assert reading.why_ended == "it was cut inside a frame"
+
+
+PIDS = (7, 8, 9)
+
+
+def mixed(seed: int) -> tuple[bytes, list[bytes]]:
+    """Streams of some targets in any order of their frames, and that of each alone."""
+    chance = random.Random(seed)
+    waiting = [
+        [
+            frame(number, *part, target=target)
+            for number, part in enumerate(
+                [
+                    ("START", struct("start", pid=pid)),
+                    *(window(number, 1000 * number) for number in range(pid)),
+                    ("END", struct("end", windows_count=pid)),
+                ]
+            )
+        ]
+        for target, pid in enumerate(PIDS)
+    ]
+    alone = [b"".join(frames) for frames in waiting]
+    whole = b""
+    while any(waiting):
+        whole += chance.choice([frames for frames in waiting if frames]).pop(0)
+    return whole, alone
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_each_target_has_its_own_frames(seed: int) -> None:
+    whole, alone = mixed(seed)
+    assert targets_of(io.BytesIO(whole)) == list(PIDS)
+    for target, own in enumerate(alone):
+        reading = Reading(target=target)
+        found = list(read_frames(io.BytesIO(whole), reading))
+        assert found == list(read_frames(io.BytesIO(own), Reading(target=target)))
+        assert (len(found), reading.why_ended) == (PIDS[target] + 2, "")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_pipe_is_divided_among_targets(seed: int) -> None:
+    """However its bytes arrive; one whose end has arrived is over before the pipe is."""
+    whole, alone = mixed(seed)
+    reading, writing = os.pipe()
+    live = LiveStream(reading, others_count=len(PIDS) - 1)
+    chance, at = random.Random(seed), 0
+    while at < len(whole):
+        size = chance.randint(1, 300)
+        os.write(writing, whole[at : at + size])
+        at += size
+        assert live.fill()
+    assert [part.windows_count for part in live.parts] == list(PIDS)
+    assert [part.is_over for part in live.parts] == [True] * len(PIDS)
+    was_closed = live.is_closed
+    assert [part.read(len(whole)) for part in live.parts] == alone
+    os.close(writing)
+    live.fill()
+    assert (was_closed, live.is_closed) == (False, True)
+    live.close()
+
+
+@pytest.mark.parametrize("target", [len(PIDS), 255])
+def test_a_frame_of_no_target_ends_the_stream_for_all(target: int) -> None:
+    whole, alone = mixed(1)
+    reading, writing = os.pipe()
+    live = LiveStream(reading, others_count=len(PIDS) - 1)
+    os.write(writing, frame(0, "START", struct("start", pid=1), target=target) + whole)
+    os.close(writing)
+    assert live.fill()
+    for number, part in enumerate(live.parts):
+        assert part.is_readable_to_a_window, "waiting for one would never end"
+        assert part.windows_count == 0
+        assert part.read(len(whole)) != alone[number]
+    assert not live.fill()
+    assert all(part.is_over for part in live.parts)
+
+
+def test_a_frame_that_one_target_lacks_is_no_gap_of_another() -> None:
+    frames = [frame(0, *window(0, 0), target=0), frame(1, *window(1, 1), target=1)]
+    found = {}
+    for target in (0, 1):
+        reading = Reading(target=target)
+        found[target] = len(list(read_frames(io.BytesIO(b"".join(frames)), reading)))
+        assert reading.why_ended == ("a frame is missing" if target else "")
+    assert found == {0: 1, 1: 0}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.recording.by_recorder import child
-from tlstax.collectors.recording.by_recorder.child import RecorderChild
+from tlstax.collectors.recording.by_recorder.child import ChildTarget, RecorderChild
 
 
 def open_files() -> set[str]:
@@ -26,5 +26,5 @@ def test_nothing_stays_open_when_it_cannot_be_started(
     """`tlstax top` and experiments go on in the same process, and try again."""
     monkeypatch.setattr(child, "recorder_path", lambda: tmp_path / "absent")
     with pytest.raises(FileNotFoundError):
-        RecorderChild("plan", b"tables", [])
+        RecorderChild("plan", b"tables", [], others=[ChildTarget("other", b"tables", [])])
     assert not {path for path in open_files() if "tlstax-" in path}

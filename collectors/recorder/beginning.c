@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "beginning.h"
+
+#include "links.h"
+#include "privileges.h"
+#include "rates.h"
+#include "session.h"
+#include "start.h"
+#include "watchdog.h"
+
+/* Flow or record, by what their events would cost: before anything of a ledger is attached. */
+static void choose_level(struct options *options)
+{
+	struct level_choice choice;
+	struct rates rates;
+
+	if (!options->chooses_level)
+		return;
+	sockets_source();   /* its trial has the watchdog for itself */
+	watchdog_arm(true); /* what counts is attached */
+	bool is_counted = rates_count(session->target.pid, &rates);
+	watchdog_arm(false);
+	if (!is_counted)
+		return;
+	level_choose(&rates, plan_trap_ns(&session->plan), options->budget, options->floor_cpus,
+		     &choice);
+	schedule_note_level(&choice);
+	if (choice.level == LEVEL_RECORD) {
+		plan_for_record(&session->plan);
+		options->calibrate_ns = 0;
+	}
+}
+
+/* Load the programs for the target whose turn it is. */
+static int load(void)
+{
+	struct options *options = &session->options;
+	const struct plan *plan = &session->plan;
+	struct engine *engine = &session->engine;
+	struct target *target = &session->target;
+	struct settings settings;
+
+	if (start_check(options, plan) || target_open(target, options->pid) ||
+	    (!options->may_be_traced && target_is_traced(target)) || target_verify(target, plan))
+		return -1;
+	choose_level(options);
+	if (start_settings(options, plan, target, &settings) || start_tables(options, plan))
+		return -1;
+	settings.first = session->number ? &session_of(0)->engine : NULL;
+	if (engine_load(engine, plan, target, &settings) ||
+	    function_probes_load(engine, plan, target) ||
+	    stretches_load(options->calibrate_ns, engine, plan, target) ||
+	    totals_prepare(engine, plan, target))
+		return -1;
+	quota_open(&session->quota, target->pid);
+	return 0;
+}
+
+static int attach(void)
+{
+	struct engine *engine = &session->engine;
+
+	if (function_probes_begin(engine, &session->plan, &session->target))
+		return -1;
+	statistics_turn(true);
+	if (engine_attach(engine, &session->plan, &session->target, (int)engine->settings.level) ||
+	    stretches_attach() ||
+	    start_put(engine, &session->plan, &session->target, &session->options,
+		      session->plan_text, session->plan_bytes))
+		return -1;
+	session->progress = PROGRESS_STARTED;
+	return 0;
+}
+
+static int start_recording(void)
+{
+	const struct options *options = &session->options;
+
+	if (!schedule_begin(options, &session->windows, &session->engine, &session->plan,
+			    &session->target))
+		return fail(EXIT_CODE_USAGE,
+			    "the queue is too small for the accounts of all threads: "
+			    "give more than --queue %zuK",
+			    options->queue_bytes >> 10);
+	session->progress = PROGRESS_RECORDING;
+	return 0;
+}
+
+static int for_each(int (*step)(void))
+{
+	for (u32 i = 0; i < sessions_count(); i++) {
+		session_turn(i);
+		if (step())
+			return -1;
+	}
+	return 0;
+}
+
+int begin_all(void)
+{
+	sockets_use(session_of(0)->options.sockets);
+	if (for_each(load) || links_prepare())
+		return -1;
+	watchdog_arm(true);
+	if (for_each(attach) || for_each(start_recording))
+		return -1;
+	bool is_filtered = privileges_keep_needed(watchdog_pid());
+	for (u32 i = 0; i < sessions_count(); i++)
+		tell("attached to process %d", session_of(i)->target.pid);
+	if (!is_filtered)
+		tell("this kernel has no filters of system calls: none is refused");
+	return 0;
+}

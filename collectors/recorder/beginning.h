@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* From options and plans to the first windows. */
+#ifndef TLSTAX_BEGINNING_H
+#define TLSTAX_BEGINNING_H
+
+/*
+ * Load, attach and start the recording of all targets. -1: at least one of them cannot be recorded;
+ * what was attached is still attached.
+ */
+int begin_all(void);
+
+#endif

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "ending.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "output.h"
+#include "session.h"
+#include "watchdog.h"
+
+void ending_of_target(const char *program)
+{
+	char *ending = session->ending;
+
+	if (program)
+		snprintf(ending, sizeof(session->ending), "it executed %s in the same process",
+			 program);
+	else
+		snprintf(ending, sizeof(session->ending), "it exited or was killed");
+	fail(EXIT_CODE_TARGET,
+	     "process %d ended while it was recorded: %s. The stream is complete until then",
+	     session->target.pid, ending);
+}
+
+void ending_detach(void)
+{
+	u64 before_ns = monotonic_ns();
+	bool is_cut =
+		session->progress < PROGRESS_RECORDING || watchdog_missed() || schedule_cut_last();
+
+	session->failure = failure;
+	statistics_turn(false);
+	engine_detach(&session->engine);
+	session->end_ns = monotonic_ns();
+	session->detach_ns = session->end_ns - before_ns;
+	session->is_started = session->progress >= PROGRESS_STARTED;
+	session->progress = is_cut ? PROGRESS_READ : PROGRESS_DETACHED;
+}
+
+bool ending_cut(void)
+{
+	if (session->progress == PROGRESS_DETACHED && schedule_cut_last())
+		session->progress = PROGRESS_READ;
+	return session->progress >= PROGRESS_READ;
+}
+
+static void put_error(void)
+{
+	struct stream_error *error = output_put_alone(STREAM_ERROR, sizeof(*error));
+
+	if (!error)
+		return;
+	error->time_ns = monotonic_ns();
+	error->exit_code = (u64)session->failure.code;
+	memcpy(error->text, session->failure.text, sizeof(error->text));
+}
+
+static void put_end(void)
+{
+	const struct windows *windows = &session->windows;
+	struct stream_end *end = output_put_alone(STREAM_END, sizeof(*end));
+
+	if (!end)
+		return;
+	end->time_ns = session->end_ns;
+	end->exit_code = (u64)session->failure.code;
+	end->windows_count = windows->number ? windows->number - 1 : 0;
+	end->merged_count = windows->merged_count;
+	end->detach_ns = session->detach_ns;
+	memcpy(end->ending, session->ending, sizeof(end->ending));
+}
+
+void ending_close(void)
+{
+	if (session->is_started) {
+		target_send_mappings(&session->target);
+		output_commit();
+		kernel_names_put();
+		output_commit();
+	}
+	if (!session->ending[0])
+		strcpy(session->ending, "it was running");
+	if (session->failure.code)
+		put_error();
+	if (session->is_started)
+		put_end();
+	output_commit();
+	session->progress = PROGRESS_OVER;
+}

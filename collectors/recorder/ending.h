@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The end of one target's recording, in this order: read, detach, write. */
+#ifndef TLSTAX_ENDING_H
+#define TLSTAX_ENDING_H
+
+#include "types.h"
+
+/* The target ended, or executed `program`: the failure says so. */
+void ending_of_target(const char *program);
+
+/* Read the totals of the last window and detach. What had no room is still in the maps. */
+void ending_detach(void);
+
+/* Put the last window, if it had no room before; false: it has none now. */
+bool ending_cut(void);
+
+/* Put what comes after it: nothing more is sent of this target. */
+void ending_close(void);
+
+#endif

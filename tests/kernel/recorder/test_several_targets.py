@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One recorder for several processes: what ends one of them ends nothing else."""
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tlstax.__main__ import main
+from tlstax.collectors.capture.schema import Handshake, Meta
+from tlstax.collectors.recording.stream.frames import targets_of
+from tlstax.collectors.recording.stream.replay import Replay
+from tlstax.tests.kernel.recorder_runs import (
+    OK,
+    PROGRAM,
+    TARGET,
+    USAGE,
+    Breakpoints,
+    Leftover,
+    Record,
+    Started,
+    await_attached,
+    await_no_probes,
+    dumped,
+    maps_named,
+    plan_text,
+    rows_of,
+    serve,
+)
+from tlstax.tests.patience import COMMAND_S
+
+pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+COUNTS, PAUSE_S, GONE_S, HEARTBEAT_S = (5, 9), 0.5, 3.0, 2.5
+NO_PID, FAILED, IDLE_S = 1 << 29, 1, 2.2
+Process = subprocess.Popen[bytes]
+Several = tuple[Process, list[Process]]
+
+
+@pytest.fixture
+def servers(program: Path, started: Started) -> list[Process]:
+    return [started(program, "tls", "s" * count) for count in COUNTS]
+
+
+@pytest.fixture
+def record_all(spawn: Record, repository: Path, tmp_path: Path) -> Callable[..., Process]:
+    """Start the recorder on some processes, with options for all."""
+
+    def run(pids: list[int], *of_the_last: str) -> Process:
+        command = [str(PROGRAM), "--output", str(tmp_path / "a.stream")]
+        plan = tmp_path / "a.plan"
+        plan.write_text(plan_text(pids[0], repository))  # all run the same program
+        for pid in pids:
+            command += ["--next"] * (pid != pids[0])
+            command += ["--plan", str(plan), "--pid", str(pid), "--window", "100ms"]
+        return spawn([*command, *of_the_last], stderr=subprocess.PIPE)
+
+    return run
+
+
+@pytest.fixture
+def several(servers: list[Process], record_all: Callable[..., Process]) -> Several:
+    recorder = record_all([server.pid for server in servers])
+    for _ in servers:
+        await_attached(recorder)
+    return recorder, servers
+
+
+def end_of(stream: Path, target: int) -> Replay:
+    """A target's stream, read to its end."""
+    with stream.open("rb") as file:
+        replay = Replay(file, target=target)
+        while replay.next_window():
+            pass
+    assert replay.reading.why_ended == ""
+    return replay
+
+
+def test_one_that_ends_leaves_the_others(
+    several: Several, tmp_path: Path, breakpoints: Breakpoints, leftover: Leftover
+) -> None:
+    recorder, (first, second) = several
+    serve(first)
+    first.kill()
+    first.wait()
+    time.sleep(PAUSE_S)
+    assert recorder.poll() is None
+    assert breakpoints(second.pid) > 10
+    serve(second)
+    time.sleep(PAUSE_S)
+    recorder.terminate()
+    _, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK, errors
+    assert breakpoints(second.pid) == 0
+    assert leftover() == set()
+    ends = [end_of(tmp_path / "a.stream", target).end for target in (0, 1)]
+    assert [int(end.exit_code) for end in ends] == [TARGET, OK]
+    assert ends[0].ending == b"it exited or was killed"
+    assert ends[0].time_ns < ends[1].time_ns
+    assert ends[0].windows_count < ends[1].windows_count
+
+
+def test_each_has_its_own_budget(
+    servers: list[Process], record_all: Callable[..., Process], tmp_path: Path
+) -> None:
+    recorder = record_all([server.pid for server in servers], "--budget", "10%", "--or-everything")
+    for _ in servers:
+        await_attached(recorder)
+    time.sleep(PAUSE_S)
+    for server in servers:
+        serve(server)
+    recorder.terminate()
+    _, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK, errors
+    first, second = (end_of(tmp_path / "a.stream", target) for target in (0, 1))
+    assert first.budget is None
+    assert second.budget.share_ppm == 100_000
+    assert {first.start.level, second.start.level} == {b"record"}
+
+
+def test_it_ends_with_the_last_one(
+    several: Several, tmp_path: Path, breakpoints: Breakpoints
+) -> None:
+    recorder, servers = several
+    for server in servers:
+        server.kill()
+        server.wait()
+    _, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == TARGET, errors
+    for target in (0, 1):
+        assert int(end_of(tmp_path / "a.stream", target).end.exit_code) == TARGET
+
+
+def test_a_killed_recorder_leaves_nothing(
+    several: Several, breakpoints: Breakpoints, leftover: Leftover
+) -> None:
+    recorder, servers = several
+    recorder.kill()
+    recorder.communicate(timeout=COMMAND_S)
+    for server in servers:
+        assert await_no_probes(breakpoints, server.pid, GONE_S) < GONE_S
+    assert leftover() == set()
+
+
+@pytest.mark.timing
+@pytest.mark.skipif(shutil.which("bpftool") is None, reason="bpftool reads the map")
+def test_the_programs_of_all_are_idle_while_it_is_frozen(
+    servers: list[Process], record_all: Callable[..., Process]
+) -> None:
+    """They have one heartbeat, which stops for all of them."""
+    before = maps_named("hits")
+    recorder = record_all([server.pid for server in servers])
+    for _ in servers:
+        await_attached(recorder)
+    mine = maps_named("hits") - before
+    assert len(mine) == len(servers)
+    children = Path(f"/proc/{recorder.pid}/task/{recorder.pid}/children").read_text().split()
+    (watchdog,) = map(int, children)
+    os.kill(watchdog, signal.SIGSTOP)
+    recorder.send_signal(signal.SIGSTOP)
+    try:
+        time.sleep(IDLE_S)
+        counted = [dumped(hits) for hits in mine]
+        for server in servers:
+            serve(server)
+        assert [dumped(hits) for hits in mine] == counted
+    finally:
+        recorder.send_signal(signal.SIGCONT)  # it finds out for itself
+    _, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == FAILED, errors
+
+
+def test_one_that_cannot_be_recorded_is_named_and_nothing_is_attached(
+    servers: list[Process], record_all: Callable[..., Process], tmp_path: Path,
+    breakpoints: Breakpoints,
+) -> None:  # fmt: skip
+    recorder = record_all([servers[0].pid, NO_PID])
+    _, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == TARGET
+    assert f"process {NO_PID} cannot be recorded: there is no such process" in errors.decode()
+    assert breakpoints(servers[0].pid) == 0
+
+
+def test_each_is_imported_by_its_pid(
+    several: Several, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorder, servers = several
+    time.sleep(HEARTBEAT_S)  # the programs of each know that it still runs
+    for server in servers:
+        serve(server)
+    recorder.terminate()
+    recorder.communicate(timeout=COMMAND_S)
+    stream, pids = tmp_path / "a.stream", [server.pid for server in servers]
+    assert targets_of(io.BytesIO(stream.read_bytes())) == pids
+    for pid, count in zip(pids, COUNTS, strict=True):
+        capture = tmp_path / f"{pid}.tlstax"
+        assert main(["import", str(stream), "--pid", str(pid), "-o", str(capture)]) == OK
+        assert len(rows_of(capture, Handshake)) == count
+        meta = {row.key: row.value for row in rows_of(capture, Meta)}
+        assert meta["target_ending"] == "it was running"
+    capsys.readouterr()
+    for words in ([], ["--pid", str(NO_PID)]):
+        assert main(["import", str(stream), "-o", str(tmp_path / "b.tlstax"), *words]) == USAGE
+        assert f"{pids[0]}, {pids[1]}" in capsys.readouterr().err
+        assert not (tmp_path / "b.tlstax").exists()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ((), ("--output", "x"), "stand before the first --next"),
+        ((), ("--for", "1s"), "stand before the first --next"),
+        ((), ("--queue", "1M"), "stand before the first --next"),
+        ((), ("--control",), "stand before the first --next"),
+        (("--control",), ("--budget", "5%"), "--control does not go with --budget"),
+        ((), ("--prices",), "--prices goes with no other option"),
+    ],
+)
+def test_options_for_all_stand_before_the_first_next(
+    plan_path: Path, recorded_server: Process, first: tuple[str, ...], second: tuple[str, ...],
+    said: str,
+) -> None:  # fmt: skip
+    one = ["--plan", str(plan_path), "--pid", str(recorded_server.pid)]
+    done = subprocess.run(
+        [str(PROGRAM), *one, *first, "--next", *one, *second],
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == USAGE
+    assert said in done.stderr.decode()
+    assert done.stdout == b""
+
+
+@pytest.mark.parametrize(
+    ("pids", "said"),
+    [
+        (range(NO_PID, NO_PID + 17), "one recorder records 16 processes at most"),
+        ((NO_PID, NO_PID + 1, NO_PID), f"process {NO_PID} was given twice"),
+    ],
+)
+def test_too_many_and_one_twice_are_refused(
+    plan_path: Path, pids: Sequence[int], said: str
+) -> None:
+    words = [word for pid in pids for word in ("--next", "--plan", str(plan_path), "--pid", pid)]
+    command = [str(PROGRAM), *map(str, words[1:])]
+    done = subprocess.run(command, capture_output=True, timeout=COMMAND_S, check=False)
+    assert done.returncode == USAGE
+    assert said in done.stderr.decode()
