@@ -13,6 +13,9 @@ ROOT: Final = Path(__file__).resolve().parents[3]
 # With a file in the place of /proc/PID/maps. Its files cannot be opened.
 SOURCE: Final = """
 #include "proc.h"
+#include "session.h"
+static struct session only;
+struct session *session = &only;
 static const char *place;
 static bool lines_open_at(struct lines *lines, const char *path)
 {
@@ -45,7 +48,7 @@ int known(const char *maps)
 {
 	place = maps;
 	mappings_read(7);
-	return (int)mappings_count;
+	return (int)mapped.count;
 }
 int mapped_now(void)
 {
