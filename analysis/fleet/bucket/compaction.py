@@ -21,7 +21,7 @@ from tlstax.analysis.fleet.columns import SECOND_NS, TABLES, TIERS, Row, tiers_o
 from tlstax.analysis.fleet.store import compaction, parquet_files
 from tlstax.analysis.fleet.store.compaction import Outcome
 from tlstax.analysis.fleet.store.layout import Place
-from tlstax.analysis.fleet.store.parquet_files import ROWS_OF_A_GROUP, UnreadableError
+from tlstax.analysis.fleet.store.parquet_files import UnreadableError
 
 GRACE_NS: Final = 15 * 60 * SECOND_NS
 """So long after it was replaced an object is kept: stores refuse clocks that differ by more."""
@@ -169,8 +169,7 @@ def _put_merged(
         local = Path(folder) / "merged.parquet"
         try:
             count = sum(parquet_files.check(path, place.table).num_rows for path in keys)
-            is_small = count <= ROWS_OF_A_GROUP
-            level = parquet_files.FINAL_LEVEL if is_small else parquet_files.LIVE_LEVEL
+            level = parquet_files.merged_level(place.table, count)
             noted = {copies.COPIES_KEY: copies.footer_text(held)}
             rows = compaction.sorted_rows(list(keys), place)
             parquet_files.write(local, place.table, rows, level, noted)
