@@ -218,3 +218,12 @@ def test_what_is_kept_does_not_grow(demo_tables: Tables, tmp_path: Path) -> None
     assert sink._segment is not None
     assert all(len(kept.interval) == 1 for kept in sink._segment._open.values())
     assert watching.counters.sums.interval.keys() == {(0,)}
+
+
+def test_the_rows_of_an_hour_are_one_table(demo_tables: Tables, tmp_path: Path) -> None:
+    watching, rows = Watching(tmp_path / "watch", demo_tables), by_window(demo_tables)
+    watching.take(rows)
+    assert watching.sink._segment is not None
+    closed = watching.sink._segment._closed
+    assert closed
+    assert {column.num_chunks for table in closed.values() for column in table.columns} == {1}
