@@ -4,7 +4,7 @@
 from typing import Any
 
 from tlstax.analysis.fleet import columns, location
-from tlstax.analysis.fleet.columns import TABLES
+from tlstax.analysis.fleet.columns import HOUR_NS, TABLES, Row
 from tlstax.analysis.fleet.engines.opening import open_engine
 from tlstax.analysis.fleet.location import Location
 from tlstax.analysis.fleet.rollup.capture import RolledUp
@@ -45,6 +45,31 @@ def renamed(rolled: RolledUp, host: str, source_id: int) -> RolledUp:
     }
     of = rolled.recording
     return RolledUp(type(of)(host, of.cluster, source_id, of.wall_offset_ns), rows)
+
+
+def later(rolled: RolledUp, hours: int) -> RolledUp:
+    """The same recording, so many hours later."""
+    rows = {
+        tier: {
+            table: [_later(row, hours * HOUR_NS) for row in found] for table, found in of.items()
+        }
+        for tier, of in rolled.rows.items()
+    }
+    return RolledUp(rolled.recording, rows)
+
+
+def _later(row: Any, by_ns: int) -> Any:
+    names = [name for name in row._fields if name.endswith("_wall_ns")]
+    return row._replace(**{name: getattr(row, name) + by_ns for name in names})
+
+
+def without(rolled: RolledUp, *tables: type[Row]) -> RolledUp:
+    """The same recording with no row of some tables."""
+    rows = {
+        tier: {table: found for table, found in of.items() if table not in tables}
+        for tier, of in rolled.rows.items()
+    }
+    return RolledUp(rolled.recording, rows)
 
 
 def of_cluster(rolled: RolledUp, cluster: str) -> RolledUp:

@@ -33,5 +33,6 @@ def write(
             rows = whole.rows(table)
             if rows is not None:
                 path = place.folder(data) / COMPACTED
-                size_bytes += parquet_files.write(path, table, [rows])
+                level = parquet_files.merged_level(table, rows.num_rows)
+                size_bytes += parquet_files.write(path, table, [rows], level)
     return size_bytes

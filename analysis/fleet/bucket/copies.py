@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from tlstax import TlstaxError
 from tlstax.analysis.fleet.bucket.address import REQUESTS_MOST, Bucket, Stored
-from tlstax.analysis.fleet.columns import BY_NAME, SECOND_NS, SHARED, TIERS
+from tlstax.analysis.fleet.columns import BY_NAME, SECOND_NS, SHARED, TIERS, Interval, Row
 from tlstax.analysis.fleet.store import layout, parquet_files
 from tlstax.analysis.fleet.store.layout import Place
 from tlstax.analysis.fleet.store.parquet_files import UnreadableError
@@ -71,10 +71,15 @@ class Choice(NamedTuple):
     without: frozenset[int]
 
 
+def table_folder(tier: str, table: type[Row]) -> str:
+    """The folder of a table in the bucket."""
+    return f"tier={tier}/table={table_name(table)}"
+
+
 def folder_of(place: Place) -> str:
     """The folder of an hour in the bucket."""
     at = datetime.fromtimestamp(place.hour_wall_ns // SECOND_NS, UTC)
-    table = f"tier={place.tier}/table={table_name(place.table)}"
+    table = table_folder(place.tier, place.table)
     return f"{table}/date={at:%Y-%m-%d}/hour={at:%H}"
 
 
@@ -112,6 +117,44 @@ def place_of(key: str) -> tuple[Place, str] | None:
     if hour is None or found[4] == layout.WHOLE_DAY:
         return None
     return Place(found[1], BY_NAME[found[2]], hour), found[5]
+
+
+def of_table(listed: Iterable[Stored], table: type[Row]) -> list[Stored]:
+    """The objects of a table, and those in its folders with names that tlstax does not give."""
+    return [one for one in listed if (where := place_of(one.key)) and where[0].table is table]
+
+
+def to_compact(listed: Iterable[Stored]) -> set[int]:
+    """The hours of a tier that need compaction, by the names of all its objects alone.
+
+    An hour needs none if each table has one object at most, and these are merged ones, or all of
+    the same copy of one recording. Objects of intervals are removed last (`compaction`): as long as
+    an object of the hour holds rows that do not count, its intervals have more than one.
+    """
+    forms: dict[int, dict[type[Row], list[str]]] = defaultdict(lambda: defaultdict(list))
+    for stored in listed:
+        if (where := place_of(stored.key)) and (form := _form(where[1])):
+            forms[where[0].hour_wall_ns][where[0].table].append(form)
+    return {
+        hour_ns
+        for hour_ns, tables in forms.items()
+        if Interval not in tables
+        or any(len(found) > 1 for found in tables.values())
+        or len({form for found in tables.values() for form in found}) > 1
+    }
+
+
+def is_in(stored: Stored, hours: Collection[int]) -> bool:
+    """Whether an object is in one of these hours, or has a name that tlstax does not give."""
+    where = place_of(stored.key)
+    return where is not None and (where[0].hour_wall_ns in hours or not _form(where[1]))
+
+
+def _form(name: str) -> str:
+    """What objects of a compacted hour have in common: the copy, or that they were merged."""
+    if part := _PART.fullmatch(name):
+        return part[0]
+    return "merged" if _MERGED.fullmatch(name) else ""
 
 
 def held_in(bucket: Bucket, listed: Iterable[Stored], left_out: list[str]) -> dict[int, list[Held]]:

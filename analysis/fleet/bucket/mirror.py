@@ -26,7 +26,6 @@ from tlstax.analysis.fleet.store.layout import PARTIAL
 from tlstax.analysis.fleet.store.parquet_files import UnreadableError
 from tlstax.analysis.fleet.store.selection import Selection
 from tlstax.collectors.capture.printable import output_error
-from tlstax.collectors.capture.schema import table_name
 
 CACHE_BYTES: Final = 4 << 30
 _UNUSED_S: Final = 3600
@@ -49,7 +48,7 @@ def hours(bucket: Bucket, tiers: Iterable[str] = TIERS) -> list[int]:
     found = (
         copies.place_of(stored.key)
         for tier in tiers
-        for stored in bucket.listing(f"tier={tier}/table={table_name(columns.Interval)}")
+        for stored in bucket.listing(copies.table_folder(tier, columns.Interval))
     )
     return sorted({one[0].hour_wall_ns for one in found if one is not None})
 
@@ -116,7 +115,7 @@ def listed(
     """The objects of a table by hour. Raises TlstaxError (IO)."""
     first_ns, end_ns = span
     inside = []
-    for stored in bucket.listing(f"tier={tier}/table={table_name(table)}"):
+    for stored in bucket.listing(copies.table_folder(tier, table)):
         where = copies.place_of(stored.key)
         start_ns = where[0].hour_wall_ns if where else 0
         is_late = end_ns is not None and start_ns >= end_ns

@@ -42,7 +42,7 @@ class Segment:
         """Triggers that fired in it."""
         self._tiers = tiers
         self._open: dict[str, Sums] = {tier: intervals.no_sums() for tier in tiers}
-        self._closed: dict[tuple[str, type[Row]], list[Any]] = {}
+        self._closed: dict[tuple[str, type[Row]], Any] = {}
         self._unwritten = intervals.no_sums()
         self._written_host: columns.Host | None = None
         self._known: dict[Place, tuple[int, int] | None] = {}
@@ -78,6 +78,7 @@ class Segment:
                 self._known[place] = _identity(place, data)
         self._written_host = self.host
         self._unwritten = intervals.no_sums()
+        parquet_files.arrow().default_memory_pool().release_unused()  # of sorting and packing
         return True
 
     def _is_ours(self, data: Path) -> bool:
@@ -89,14 +90,23 @@ class Segment:
         )
 
     def _settle(self) -> None:
-        """Keep the rows of intervals that have ended as Arrow tables."""
+        """Keep the rows of intervals that have ended as one Arrow table for each file.
+
+        A table for each minute of the hour took twice the memory.
+        """
         for tier, sums in self._open.items():
             last = max((int(key[0]) for key in sums.interval), default=0)
             ended = intervals.take_before(sums, last)
             for table, rows in self._rows(tier, ended).items():
                 if rows:
-                    made = parquet_files.unsorted(table, rows)
-                    self._closed.setdefault((tier, table), []).append(made)
+                    self._closed[tier, table] = self._with_closed(tier, table, rows)
+
+    def _with_closed(self, tier: str, table: type[Row], rows: list[Row]) -> Any:
+        """The rows of intervals that have ended, and these."""
+        made = parquet_files.unsorted(table, rows)
+        closed = self._closed.get((tier, table))
+        parts = [made] if closed is None else [closed, made]
+        return parquet_files.arrow().concat_tables(parts).combine_chunks()
 
     def _rows(self, tier: str, sums: Sums) -> Mapping[type[Row], list[Row]]:
         shown = intervals.without_roles(sums) if tier == "10s" else sums
@@ -104,7 +114,6 @@ class Segment:
 
     def _files(self) -> list[tuple[Place, Any]]:
         """The files that change, in the order in which they are written."""
-        pyarrow = parquet_files.arrow()
         made = []
         if self.host != self._written_host:
             host = parquet_files.table_of(columns.Host, [self.host])
@@ -113,11 +122,8 @@ class Segment:
             now = self._rows(tier, self._open[tier])
             for table in _SUMMED:
                 if getattr(self._unwritten, table_name(table)):
-                    parts = [*self._closed.get((tier, table), ())]
-                    parts.append(parquet_files.unsorted(table, now[table]))
-                    whole = parquet_files.in_order(
-                        table, pyarrow.concat_tables(parts).combine_chunks()
-                    )
+                    whole = self._with_closed(tier, table, now[table])
+                    whole = parquet_files.in_order(table, whole)
                     made.append((Place(tier, table, self.hour_ns), whole))
         return sorted(made, key=lambda one: one[0].table is columns.Interval)
 

@@ -160,8 +160,7 @@ def _merge(compacted: Path, files: list[Path], place: Place, left_out: list[str]
             break
         try:
             count = sum(parquet_files.check(path, place.table).num_rows for path in whole)
-            is_small = count <= ROWS_OF_A_GROUP
-            level = parquet_files.FINAL_LEVEL if is_small else parquet_files.LIVE_LEVEL
+            level = parquet_files.merged_level(place.table, count)
             parquet_files.write(compacted, place.table, sorted_rows(whole, place), level)
             parquet_files.sync(compacted.parent)
             break

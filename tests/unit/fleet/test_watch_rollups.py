@@ -218,3 +218,15 @@ def test_what_is_kept_does_not_grow(demo_tables: Tables, tmp_path: Path) -> None
     assert sink._segment is not None
     assert all(len(kept.interval) == 1 for kept in sink._segment._open.values())
     assert watching.counters.sums.interval.keys() == {(0,)}
+
+
+def test_the_rows_of_an_hour_are_one_table(demo_tables: Tables, tmp_path: Path) -> None:
+    watching, rows = Watching(tmp_path / "watch", demo_tables), by_window(demo_tables)
+    watching.take(rows)
+    segment = watching.sink._segment
+    assert segment is not None
+    assert segment._closed
+    for (tier, table), closed in segment._closed.items():
+        more = segment._with_closed(tier, table, [])
+        assert more.num_rows == closed.num_rows > 0
+        assert {column.num_chunks for column in more.columns} == {1}

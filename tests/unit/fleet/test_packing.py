@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""How files are packed: smaller, with the same rows in the same row groups."""
+
+import itertools
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from tlstax.analysis.fleet import columns
+from tlstax.analysis.fleet.columns import HOUR_NS, Row
+from tlstax.analysis.fleet.rollup.capture import RolledUp
+from tlstax.analysis.fleet.store import parquet_files
+from tlstax.tests import fleet_writer
+from tlstax.tests.fleet_replay import START_NS, Fleet
+
+TABLES = (columns.Interval, columns.Ledger, columns.Handshake, columns.PhaseLatency)
+
+
+def written(profile: RolledUp, data: Path, table: type[Row], hosts: int = 30) -> Path:
+    """A compacted hour of replayed hosts."""
+    fleet_writer.write(Fleet(hosts, [profile]), data, "10s", 1, (table,), START_NS + 12 * HOUR_NS)
+    (found,) = data.rglob("*.parquet")
+    return found
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_packed_files_have_the_same_rows_and_are_smaller(
+    profile: RolledUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: type[Row]
+) -> None:
+    packed = written(profile, tmp_path / "packed", table)
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet_files, "packed", lambda table, rows: rows)
+        plain = written(profile, tmp_path / "plain", table)
+    assert packed.stat().st_size < plain.stat().st_size
+    assert parquet_files.bounds(packed, table) == parquet_files.bounds(plain, table)
+    first, second = (
+        parquet_files.in_order(table, pyarrow.parquet.read_table(path, partitioning=None))
+        for path in (packed, plain)
+    )
+    assert first.equals(second)
+
+
+def test_row_groups_keep_their_hosts(
+    profile: RolledUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_files, "ROWS_OF_A_GROUP", 20_000)
+    path = written(profile, tmp_path, columns.Ledger)
+    bounds = parquet_files.bounds(path, columns.Ledger)
+    assert len(bounds) > 5
+    assert all(one[1] <= other[0] for one, other in itertools.pairwise(bounds))
+
+
+def test_where_lists_begin_is_compressed(
+    profile: RolledUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = columns.PhaseLatency
+    first = written(profile, tmp_path / "first", table).stat().st_size
+    plain = parquet_files.options(table, parquet_files.FINAL_LEVEL)
+    plain["data_page_version"] = "2.0"
+    monkeypatch.setattr(parquet_files, "options", lambda table, level: plain)
+    assert first < 0.97 * written(profile, tmp_path / "second", table).stat().st_size
+
+
+def test_large_merged_files_cost_less_cpu_time() -> None:
+    small = parquet_files.ROWS_OF_A_GROUP
+    of_ledger, of_latencies = (
+        [parquet_files.merged_level(table, rows) for rows in (small, small + 1)]
+        for table in (columns.Ledger, columns.PhaseLatency)
+    )
+    assert of_ledger == [parquet_files.FINAL_LEVEL, 15]
+    assert of_latencies == [parquet_files.FINAL_LEVEL, parquet_files.LIVE_LEVEL]
