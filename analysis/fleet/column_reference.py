@@ -24,9 +24,8 @@ _HEAD: Final = """\
 
 `tlstax fleet add` writes these tables as Parquet files of version {version}; [fleet.md](fleet.md)
 says how to ask questions. Files are at `tier=/table=/date=/hour=`, by the start of the interval in
-UTC. Each row group of a file has the rows of neighbouring hosts (by name), in no order to rely on.
-The footer of each file holds the version (`tlstax.schema_version`); a file of a newer version is
-refused by name.
+UTC, with the rows of a host next to each other. The footer of each file holds the version
+(`tlstax.schema_version`); a file of a newer version is refused by name.
 
 - **Tiers.** Rows of the tables below are sums over intervals of {tiers}. A window of a capture
   belongs to the interval in which it began, so the sums of all tiers are equal.

@@ -36,7 +36,6 @@ _LIST_PAGE_BYTES: Final = 8 << 20
 """Counts of many rows in one page: pages of 1 MB are 2 % larger."""
 VERSION_KEY: Final = b"tlstax.schema_version"
 TABLE_KEY: Final = b"tlstax.table"
-_WHEN: Final = ("start_wall_ns", "source_id")
 _schemas: Final[dict[type[Row], Any]] = {}
 
 
@@ -108,7 +107,7 @@ def unsorted(table: type[Row], rows: Iterable[Row]) -> Any:
 
 
 def in_order(table: type[Row], rows: Any) -> Any:
-    """Sorted by host, then by what the row is about, then by time."""
+    """Sorted by host, then by what the row is about, then by time: neighbours are alike."""
     names = [name for name in sort_columns(table) if name in rows.column_names]
     return rows.sort_by([(name, "ascending") for name in names])
 
@@ -116,39 +115,9 @@ def in_order(table: type[Row], rows: Any) -> Any:
 def sort_columns(table: type[Row]) -> list[str]:
     """The columns that rows are sorted by."""
     found = keys(table)
-    late = [name for name in _WHEN if name in found]
+    late = [name for name in ("start_wall_ns", "source_id") if name in found]
     first = ["host"] if "host" in table._fields else []
     return [*first, *(name for name in found if name not in (*late, "host")), *late]
-
-
-_MEASURES: Final = {
-    "Interval": "served_ns",
-    "Ledger": "on_cpu_ns",
-    "Handshake": "wall_ns",
-    "PhaseLatency": "ended_count",
-}
-"""The sum by which the hosts of a row group are put in order, by table."""
-
-
-def packed(table: type[Row], rows: Any) -> Any:
-    """The sorted rows of a row group in an order that is packed best: kinds, then hosts by load.
-
-    Neighbouring rows have neighbouring numbers then: 2 % of the ledger, 5 % of the latencies.
-    Which hosts a row group has does not change, and readers choose files by that alone.
-    """
-    numpy, pyarrow = importlib.import_module("numpy"), arrow()
-    if table.__name__ not in _MEASURES or not rows.num_rows:
-        return rows
-    hosts = rows["host"].combine_chunks().dictionary_encode()
-    if len(hosts.dictionary) < 2:
-        return rows
-    places = hosts.indices.to_numpy()
-    loads = numpy.bincount(places, weights=rows[_MEASURES[table.__name__]].to_numpy())
-    kinds = [name for name in sort_columns(table) if name not in ("host", *_WHEN)]
-    order = [*kinds, "load", "host", *_WHEN]
-    with_loads = rows.append_column("load", pyarrow.array(loads[places]))
-    found = with_loads.sort_by([(name, "ascending") for name in order])
-    return found.drop_columns("load")
 
 
 def options(table: type[Row], level: int = LIVE_LEVEL) -> dict[str, Any]:
@@ -208,9 +177,7 @@ def write(
             with os.fdopen(descriptor, "wb") as stream:
                 with parquet.ParquetWriter(stream, schema_of(table), **encoding) as writer:
                     for batch in batches:
-                        for start in range(0, batch.num_rows, ROWS_OF_A_GROUP):
-                            rows = packed(table, batch.slice(start, ROWS_OF_A_GROUP))
-                            writer.write_table(rows, row_group_size=ROWS_OF_A_GROUP)
+                        writer.write_table(batch, row_group_size=ROWS_OF_A_GROUP)
                     writer.add_key_value_metadata({**metadata_of(table), **(noted or {})})
                 stream.flush()
                 os.fsync(stream.fileno())
