@@ -14,7 +14,8 @@
 #include "proc.h"
 
 static u8 is_sampled[CPUS_MOST];
-static int events[CPUS_MOST];
+static int events[CPUS_MOST], links[CPUS_MOST];
+static u64 counted_ns[CPUS_MOST];
 static bool is_off;
 
 static void enable(u32 cpu)
@@ -43,10 +44,15 @@ static int sample_cpu(struct engine *engine, u32 cpu)
 		return error;
 	int link = bpf_link_create(bpf_program__fd(program), fd, BPF_PERF_EVENT, NULL);
 	error = links_add(LINKS_SAMPLER, link);
+	if (error) {
+		links_drop(fd);
+		return error;
+	}
 	events[cpu] = fd;
-	if (!error)
-		enable(cpu);
-	return error;
+	links[cpu] = link;
+	counted_ns[cpu] = 0;
+	enable(cpu);
+	return 0;
 }
 
 void sampler_enable(bool on)
@@ -57,18 +63,37 @@ void sampler_enable(bool on)
 			enable(cpu);
 }
 
+/*
+ * The kernel ends the event of a CPU that leaves. It may be back before anybody looks: all CPUs but
+ * the first leave while the host is suspended. An event that is on counts time.
+ */
+static bool has_ended(u32 cpu)
+{
+	u64 before_ns = counted_ns[cpu];
+
+	if (is_off)
+		return false;
+	ssize_t size = read(events[cpu], &counted_ns[cpu], sizeof(counted_ns[cpu]));
+	return size != sizeof(counted_ns[cpu]) || counted_ns[cpu] == before_ns;
+}
+
+static void forget_ended(void)
+{
+	for (u32 cpu = 0; cpu < CPUS_MOST; cpu++) {
+		if (!is_sampled[cpu] || !has_ended(cpu))
+			continue;
+		links_drop(links[cpu]);
+		links_drop(events[cpu]);
+		is_sampled[cpu] = 0;
+	}
+}
+
 int sampler_attach(struct engine *engine, bool may_fail)
 {
 	static u32 cpus[CPUS_MOST];
-	static u8 is_online[CPUS_MOST];
 	u32 count = read_cpus("online", cpus, CPUS_MOST);
 
-	memset(is_online, 0, sizeof(is_online));
-	for (u32 i = 0; i < count; i++)
-		if (cpus[i] < CPUS_MOST)
-			is_online[cpus[i]] = 1;
-	for (u32 i = 0; i < CPUS_MOST; i++) /* the kernel ended the event of one that left */
-		is_sampled[i] &= is_online[i];
+	forget_ended();
 	for (u32 i = 0; i < count; i++) {
 		if (cpus[i] >= CPUS_MOST || is_sampled[cpus[i]])
 			continue;
