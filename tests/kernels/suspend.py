@@ -29,7 +29,7 @@ from tlstax.tests.kernels.suspended import RECORD_S, judge
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tlstax-kernels"
 PROGRAM: Final = REPOSITORY / "tests/testprogs/bin/truth"
-ROUNDS, UNIT_MS, BEFORE_S, ALARM_S = 2, 100, 4, 15
+ROUNDS, UNIT_MS, BEFORE_S, ALARM_S = 2, 50, 4, 15
 """The alarm counts from before the guest's processes are frozen, which takes some of it."""
 BOOT_S = 1800.0
 MEMORY_MIB, DISK_BYTES = 1024, 64 << 20
@@ -96,7 +96,7 @@ def recorder() -> Path:
 
 def make_plan(path: Path) -> None:
     """The plan of the truth program, which is started here for that."""
-    command = [PROGRAM, "states", "/nowhere", "1", "1"]
+    command = [str(PROGRAM), "states", "/nowhere", "1", "1"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe) as program:
         assert program.stdout is not None
@@ -123,10 +123,26 @@ def run(suite: str, folder: Path) -> None:
     command += ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]
     command += ["-monitor", "none", "-serial", f"file:{folder / 'console'}"]
     command += ["-kernel", str(CACHE / suite / "vmlinuz"), "-initrd", str(folder / "initramfs")]
-    boot = f"console={machine.console} no_timer_check quiet loglevel=5 panic=-1 mitigations=off"
-    command += ["-append", boot, "-drive", f"file={disk},if=virtio,format=raw,cache=unsafe"]
+    # Where the HPET emulates the clock of the alarm, it interrupts 64 times a second.
+    boot = f"console={machine.console} hpet=disable no_timer_check quiet loglevel=5 panic=-1"
+    command += [
+        "-append",
+        f"{boot} mitigations=off",
+        "-drive",
+        f"file={disk},if=virtio,format=raw,cache=unsafe",
+    ]
     subprocess.run(command, check=True, timeout=BOOT_S, stdin=subprocess.DEVNULL)
-    subprocess.run(["tar", "-xf", disk, "-C", folder], check=True)
+    subprocess.run(["tar", "-xf", disk, "-C", folder], check=False, capture_output=True)
+
+
+def test(suite: str, folder: Path) -> list[str]:
+    """What is wrong; once more when the guest itself died, which emulation does now and then."""
+    for _ in range(2):
+        run(suite, folder)
+        if (folder / "status").exists():
+            return judge(folder)
+        print(f"{suite}: the guest died\n{(folder / 'console').read_text()[-2000:]}", flush=True)
+    return ["the guest died twice"]
 
 
 def main() -> int:
@@ -143,8 +159,7 @@ def main() -> int:
             folder = (options.keep or Path(name)) / suite
             folder.mkdir(parents=True, exist_ok=True)
             start_s = time.monotonic()
-            run(suite, folder)
-            found = judge(folder)
+            found = test(suite, folder)
             wrong += found
             took = f"{time.monotonic() - start_s:.0f} s"
             print(f"{suite}: {len(found)} faults, {took}", *found, sep="\n- ", flush=True)
