@@ -29,7 +29,7 @@ from tlstax.tests.kernels.suspended import RECORD_S, judge
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tlstax-kernels"
 PROGRAM: Final = REPOSITORY / "tests/testprogs/bin/truth"
-ROUNDS, UNIT_MS, BEFORE_S, ALARM_S = 2, 50, 3, 90
+ROUNDS, UNIT_MS, BEFORE_S, HELD_S, ALARM_S = 2, 50, 3, 3, 30
 """The alarm is of the host's time, which a guest on a busy host needs much of to fall asleep."""
 BOOT_S = 1800.0
 MEMORY_MIB, DISK_BYTES = 1024, 64 << 20
@@ -39,15 +39,21 @@ INIT: Final = """#!/bin/busybox sh
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
+mount -t cgroup2 cgroup /sys/fs/cgroup
+mkdir /sys/fs/cgroup/held
+held() {{
+    echo 0 > /sys/fs/cgroup/held/cgroup.procs
+    exec "$@"
+}}
 for module in $(cat /modules/order); do insmod /modules/$module; done
 ip link set lo up
 mkdir /out /tmp
 mkfifo /go
-taskset 2 /truth states /tmp/disk {rounds} {unit_ms} < /go > /out/books 2> /out/errors &
+held taskset 2 /truth states /tmp/disk {rounds} {unit_ms} < /go > /out/books 2> /out/errors &
 program=$!
 exec 3> /go
 until grep -q ready /out/books || ! kill -0 $program; do sleep 1; done
-/tlstax-recorder --plan /plan --any-kernel --pid $program --for {record_s}s --window 500ms \\
+held /tlstax-recorder --plan /plan --any-kernel --pid $program --for {record_s}s --window 500ms \\
     > /out/stream 2> /out/said &
 recorder=$!
 until grep -q 'attached to' /out/said || ! kill -0 $recorder; do sleep 1; done
@@ -59,10 +65,14 @@ clocks() {{
     grep '^now at' /proc/timer_list | cut -d ' ' -f 3
     date +%s
 }}
+# As while devices take their time: longer than the recorder may be silent.
+echo 1 > /sys/fs/cgroup/held/cgroup.freeze
+sleep {held_s}
 clocks > /out/before
 echo +{alarm_s} > /sys/class/rtc/rtc0/wakealarm
 echo mem > /sys/power/state 2>> /out/errors
 clocks > /out/after
+echo 0 > /sys/fs/cgroup/held/cgroup.freeze
 wait $recorder
 echo $? > /out/status
 dmesg > /out/dmesg
@@ -83,7 +93,12 @@ def tree(modules: Path, plan: Path) -> bytes:
     entries = [(name[1:], stat.S_IFDIR | 0o755, b"") for name in sorted(folders)]
     entries += [(name[1:], stat.S_IFREG | 0o755, file.read_bytes()) for name, file in files.items()]
     script = INIT.format(
-        rounds=ROUNDS, unit_ms=UNIT_MS, record_s=RECORD_S, before_s=BEFORE_S, alarm_s=ALARM_S
+        rounds=ROUNDS,
+        unit_ms=UNIT_MS,
+        record_s=RECORD_S,
+        before_s=BEFORE_S,
+        held_s=HELD_S,
+        alarm_s=ALARM_S,
     )
     entries.append(("init", stat.S_IFREG | 0o755, script.encode()))
     return guest.archive([*entries, *guest.module_entries(modules, ("virtio_pci", "virtio_blk"))])

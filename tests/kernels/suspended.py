@@ -20,8 +20,7 @@ RECORD_S: Final = 20
 SLEPT_LEAST_S, APART_S = 2.0, 1.5
 """The date is kept in whole seconds while the host is suspended."""
 AFTER_MOST_S: Final = 5.0
-SHARE, NS = 0.25, 25_000_000
-"""What an emulated CPU may differ, as in the truth tests."""
+SHARE, NS = 0.05, 10_000_000
 SAMPLED_LEAST: Final = 0.5
 SECOND: Final = 1_000_000_000
 
