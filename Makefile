@@ -466,7 +466,7 @@ test-kernels: root-test-kernels test-install mutants-guarded packages-kernels ##
 	$(BIN)/python tests/kernels/run.py
 
 .PHONY: test-suspend
-test-suspend: root-test-suspend test-install packages-kernels ## suspend a guest in the middle of a recording, and judge what was recorded (3 minutes)
+test-suspend: root-test-suspend test-install packages-kernels ## suspend a guest in the middle of a recording, and judge what was recorded (2 minutes)
 	$(BIN)/python tests/kernels/suspend.py
 
 .PHONY: test-chroots
