@@ -28,7 +28,7 @@ exec "$@"
 )
 def test_debugfs_is_left_alone_under_lockdown(lockdown: str, is_read: bool) -> None:
     """The kernel refuses, and writes a line to its log for each attempt."""
-    command = ["unshare", "-m", "sh", "-ec", SYSTEM, "sh", lockdown, PROGRAM, "--serve"]
+    command = ["unshare", "-m", "sh", "-ec", SYSTEM, "sh", lockdown, str(PROGRAM), "--serve"]
     request = f"facts {os.getpid()} none\n".encode()
     done = subprocess.run(command, input=request, capture_output=True, check=False)
     assert done.returncode == OK, done.stderr
