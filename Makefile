@@ -61,7 +61,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-arm64 test-chroots test-ssh test-fleet-rounds soak-watch check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif check-mutants check-threads check-closure check-storm
+AS_ROOT += test-arm64 test-suspend test-chroots test-ssh test-fleet-rounds soak-watch check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif check-mutants check-threads check-closure check-storm
 
 .PHONY: help
 help: ## list the targets
@@ -464,6 +464,10 @@ test-arm64: root-test-arm64 test-install packages-arm64 packages-kernels $(RECOR
 .PHONY: test-kernels
 test-kernels: root-test-kernels test-install mutants-guarded packages-kernels ## kernel and truth tests on Debian's kernels, preemption modes and 4 CPUs in QEMU (hours)
 	$(BIN)/python tests/kernels/run.py
+
+.PHONY: test-suspend
+test-suspend: root-test-suspend test-install packages-kernels ## suspend a guest in the middle of a recording, and judge what was recorded (2 minutes)
+	$(BIN)/python tests/kernels/suspend.py
 
 .PHONY: test-chroots
 test-chroots: root-test-chroots test-install packages-chroots dist ## install the wheel and record in plain Debian 11, 12, 13 and sid without a compiler (15 minutes)

@@ -181,7 +181,8 @@ def _phases(seen: Sequence[Seen], dense: Sequence[Seen]) -> list[PhaseLine]:
     lines = []
     for phase in ROWS:
         span_ns = shaking_ns if phase in ("handshake", "connect") else dense_ns
-        count = sum(row.ended_count for one in seen for row in one.counts if row.phase == phase)
+        ended = (row.ended_count for one in seen for row in one.counts if row.phase == phase)
+        count = max(0, sum(ended))
         states = {state: times[phase][state] for state in STATES if times[phase][state]}
         if not count and not states and phase not in shown_always:
             continue
@@ -198,7 +199,7 @@ def _quantiles(rows: Sequence[Latency]) -> tuple[float | None, float | None]:
     buckets: latency.Buckets = defaultdict(int)
     for row in rows:
         buckets[row.low_ns, row.high_ns] += row.ended_count
-    ordered = dict(sorted(buckets.items()))
+    ordered = {place: count for place, count in sorted(buckets.items()) if count > 0}
     count = sum(ordered.values())
     if not count:
         return None, None

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Final, Protocol, TypeVar
 
 from tlstax.analysis.rows import operations
-from tlstax.analysis.rows.edges import followed, open_commands, wait_places
+from tlstax.analysis.rows.edges import followed, open_commands, retracted, wait_places
 from tlstax.analysis.rows.samples import Samples, columns_of
 from tlstax.collectors.capture import frame_ids
 from tlstax.collectors.capture.reader import CaptureReader
@@ -269,8 +269,8 @@ def _load_rows(reader: CaptureReader) -> Tables:
         clocks=list(reader.rows(ThreadClock)),
         process_clocks=list(reader.rows(ProcessClock)),
         cpu_clocks=list(reader.rows(CpuClock)),
-        phase_counts=list(reader.rows(PhaseCount)),
-        latencies=list(reader.rows(Latency)),
+        phase_counts=retracted.settle_counts([*reader.rows(PhaseCount)]),
+        latencies=retracted.settle_latencies([*reader.rows(Latency)]),
         command_parts=list(reader.rows(CommandPart)),
         handshakes=list(reader.rows(Handshake)),
         frames=list(reader.rows(Frame)),

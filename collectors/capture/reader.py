@@ -44,8 +44,8 @@ _MAX_NUMBER: Final = 1 << 63
 # What sqlite3 raises for a damaged file: also when its own message quotes text that is not UTF-8,
 # or when a damaged length is beyond memory.
 _DAMAGES: Final = (sqlite3.DatabaseError, UnicodeDecodeError, MemoryError, OverflowError)
-# Differences of sums that are not read at one instant: a little below 0 is possible.
-_DIFFERENCES: Final = frozenset({"switch_count", "seen_switch_count"})
+# Differences of sums that are not read at one instant, and of counts that may be taken back.
+_DIFFERENCES: Final = frozenset({"switch_count", "seen_switch_count", "ended_count"})
 _DO: Final = "record it again, or copy the original file again"
 
 

@@ -240,7 +240,7 @@ class PhaseCount(NamedTuple):
 
     window_id: Annotated[int, "window"]
     phase: Annotated[str, "phase"]
-    ended_count: Annotated[int, "times it ended"]
+    ended_count: Annotated[int, "times it ended; below 0: so many of earlier windows had not"]
 
 
 class Latency(NamedTuple):
@@ -250,7 +250,9 @@ class Latency(NamedTuple):
     phase: Annotated[str, "phase"]
     low_ns: Annotated[int, "lower bound, inclusive"]
     high_ns: Annotated[int, "upper bound, exclusive"]
-    ended_count: Annotated[int, "times the phase took this long"]
+    ended_count: Annotated[
+        int, "times the phase took this long; below 0: so many of earlier windows had not ended"
+    ]
 
 
 class CommandPart(NamedTuple):

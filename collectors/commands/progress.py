@@ -30,7 +30,7 @@ class Progress:
         line = (
             f"{(window.end_ns - self._start_ns) / 1e9:6.0f} s"
             f"  {len(window.handshakes) / span_s:8.1f} handshakes/s"
-            f"  {window.phase_counts.get('command', 0) / span_s:9.0f} commands/s"
+            f"  {max(0, window.phase_counts.get('command', 0)) / span_s:9.0f} commands/s"
             f"  {window.on_cpu_ns / 1e9 / span_s:5.2f} CPUs"
             f"  healed {sum(window.losses.get(kind, 0) for kind in REPAIRS)}  lost {lost}"
             f"  tlstax {resident_bytes() >> 20} MB"

@@ -193,7 +193,8 @@ static int map_memory(struct engine *engine)
 	if (loaded_before(engine))
 		return 0; /* it has the heartbeat of that one */
 	int heartbeat = bpf_map__fd(engine_data_map(engine, ".data.heartbeat"));
-	u64 *beat = mmap(NULL, sizeof(u64), PROT_READ | PROT_WRITE, MAP_SHARED, heartbeat, 0);
+	struct heartbeat *beat =
+		mmap(NULL, sizeof(*beat), PROT_READ | PROT_WRITE, MAP_SHARED, heartbeat, 0);
 	if (beat == MAP_FAILED)
 		return engine_refused("cannot map the programs' memory", errno);
 	watchdog_share(beat);

@@ -60,7 +60,8 @@ struct engine {
 /* The CPU samples of a target. */
 struct sampler {
 	u8 is_sampled[CPUS_MOST];
-	int events[CPUS_MOST];
+	int events[CPUS_MOST], links[CPUS_MOST];
+	u64 counted_ns[CPUS_MOST]; /* by each event when it was read last */
 	bool is_off;
 };
 

@@ -116,6 +116,17 @@ static void compact(void)
 	entries_count = kept;
 }
 
+void links_drop(int fd)
+{
+	pthread_mutex_lock(&state.lock);
+	for (u32 i = 0; i < entries_count; i++)
+		if (entries[i].fd == fd)
+			entries[i].fd = -1;
+	compact();
+	pthread_mutex_unlock(&state.lock);
+	close(fd);
+}
+
 void links_close_group(enum link_group group)
 {
 	struct timespec until;

@@ -33,6 +33,9 @@ int links_prepare(void);
 /* Keep a descriptor that holds something attached; below 0: an error, which is returned. */
 int links_add(enum link_group group, int fd);
 
+/* Close one of them now: what it held has ended already. */
+void links_drop(int fd);
+
 /* Detach a group of the target whose turn it is. */
 void links_close_group(enum link_group group);
 

@@ -43,10 +43,15 @@ static int sample_cpu(struct engine *engine, u32 cpu)
 		return error;
 	int link = bpf_link_create(bpf_program__fd(program), fd, BPF_PERF_EVENT, NULL);
 	error = links_add(LINKS_SAMPLER, link);
+	if (error) {
+		links_drop(fd);
+		return error;
+	}
 	sampler.events[cpu] = fd;
-	if (!error)
-		enable(cpu);
-	return error;
+	sampler.links[cpu] = link;
+	sampler.counted_ns[cpu] = 0;
+	enable(cpu);
+	return 0;
 }
 
 void sampler_enable(bool on)
@@ -57,18 +62,38 @@ void sampler_enable(bool on)
 			enable(cpu);
 }
 
+/*
+ * The kernel ends the event of a CPU that leaves. It may be back before anybody looks: all CPUs but
+ * the first leave while the host is suspended. An event that is on counts time.
+ */
+static bool has_ended(u32 cpu)
+{
+	u64 before_ns = sampler.counted_ns[cpu];
+
+	if (sampler.is_off)
+		return false;
+	ssize_t size = read(sampler.events[cpu], &sampler.counted_ns[cpu],
+			    sizeof(sampler.counted_ns[cpu]));
+	return size != sizeof(sampler.counted_ns[cpu]) || sampler.counted_ns[cpu] == before_ns;
+}
+
+static void forget_ended(void)
+{
+	for (u32 cpu = 0; cpu < CPUS_MOST; cpu++) {
+		if (!sampler.is_sampled[cpu] || !has_ended(cpu))
+			continue;
+		links_drop(sampler.links[cpu]);
+		links_drop(sampler.events[cpu]);
+		sampler.is_sampled[cpu] = 0;
+	}
+}
+
 int sampler_attach(struct engine *engine, bool may_fail)
 {
 	static u32 cpus[CPUS_MOST];
-	static u8 is_online[CPUS_MOST];
 	u32 count = read_cpus("online", cpus, CPUS_MOST);
 
-	memset(is_online, 0, sizeof(is_online));
-	for (u32 i = 0; i < count; i++)
-		if (cpus[i] < CPUS_MOST)
-			is_online[cpus[i]] = 1;
-	for (u32 i = 0; i < CPUS_MOST; i++) /* the kernel ended the event of one that left */
-		sampler.is_sampled[i] &= is_online[i];
+	forget_ended();
 	for (u32 i = 0; i < count; i++) {
 		if (cpus[i] >= CPUS_MOST || sampler.is_sampled[cpus[i]])
 			continue;

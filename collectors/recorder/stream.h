@@ -226,9 +226,10 @@ struct stream_window {
 	u64 scheduler_ns;      /* run time of the programs at scheduler events */
 	u64 samples_ns;	       /* and of those at CPU samples */
 	u64 restarts;	       /* 1: the ledger was off and begins again where this window ends */
-	u64 is_stretch; /* 1: a calibration stretch, in which probes told parts of commands */
-	u64 part_ns[3]; /* then: CPU time of reading, executing and answering them */
-	char level[16]; /* what was on: that of START, or with a budget less, or none */
+	u64 is_stretch;	  /* 1: a calibration stretch, in which probes told parts of commands */
+	u64 part_ns[3];	  /* then: CPU time of reading, executing and answering them */
+	u64 suspended_ns; /* the host, since the recorder started: in no other time */
+	char level[16];	  /* what was on: that of START, or with a budget less, or none */
 };
 
 /* How a budget is used, by a trial: CPU times are for a second, levels as in START. */

@@ -14,6 +14,7 @@
 #include "failure.h"
 #include "ledger.h"
 #include "privileges.h"
+#include "suspend.h"
 
 #define STALE_NS ((u64)HEARTBEAT_MOST_NS)
 #define STEP_NS (250 * NS_PER_MS)
@@ -24,11 +25,13 @@ static struct shared {
 	u32 is_armed;
 } * shared;
 static pid_t watchdog;
-static volatile u64 *in_kernel;
+static volatile struct heartbeat *in_kernel;
 static bool is_missed;
 
 static void watch(pid_t recorder)
 {
+	u64 awake_ns = 0, slept_ns = 0;
+
 	for (;;) {
 		nanosleep(&(struct timespec){.tv_nsec = (long)STEP_NS}, NULL);
 		if (getppid() != recorder)
@@ -36,6 +39,12 @@ static void watch(pid_t recorder)
 		u64 beat_ns = __atomic_load_n(&shared->beat_ns, __ATOMIC_RELAXED);
 		u64 now = monotonic_ns();
 		bool is_armed = __atomic_load_n(&shared->is_armed, __ATOMIC_RELAXED);
+		if (suspended_ns() > slept_ns) {
+			slept_ns = suspended_ns();
+			awake_ns = now;
+		}
+		if (beat_ns < awake_ns)
+			beat_ns = awake_ns;
 		if (!is_armed || now < beat_ns || now - beat_ns <= STALE_NS)
 			continue;
 		/* First: it dies with the recorder. Not where that could wait for a reader. */
@@ -79,20 +88,26 @@ int watchdog_start(int output_fd)
 
 void watchdog_beat(void)
 {
+	static u64 slept_ns;
 	u64 now = monotonic_ns();
 
 	if (!shared)
 		return; /* it was not started: requests are served */
-	if (shared->is_armed && now - shared->beat_ns > STALE_NS)
+	bool is_late = shared->is_armed && now - shared->beat_ns > STALE_NS;
+	bool was_suspended = suspended_ns() > slept_ns;
+	slept_ns = suspended_ns();
+	if (is_late && !was_suspended)
 		is_missed = true;
 	__atomic_store_n(&shared->beat_ns, now, __ATOMIC_RELAXED);
-	if (in_kernel)
-		*in_kernel = now;
+	if (in_kernel) {
+		in_kernel->time_ns = now;
+		in_kernel->ahead_ns = boottime_ahead_ns();
+	}
 }
 
-void watchdog_share(volatile u64 *heartbeat_ns)
+void watchdog_share(volatile struct heartbeat *heartbeat)
 {
-	in_kernel = heartbeat_ns;
+	in_kernel = heartbeat;
 }
 
 bool watchdog_missed(void)

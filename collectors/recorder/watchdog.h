@@ -10,6 +10,8 @@
 
 #include "types.h"
 
+struct heartbeat;
+
 /* Start it: before threads, and before anything is attached. `output_fd` is closed in it. */
 int watchdog_start(int output_fd);
 
@@ -17,7 +19,7 @@ int watchdog_start(int output_fd);
 void watchdog_beat(void);
 
 /* Beat there, too: the programs in the kernel return at once when the beat is 2 s old. */
-void watchdog_share(volatile u64 *heartbeat_ns);
+void watchdog_share(volatile struct heartbeat *heartbeat);
 
 /* Whether a heartbeat is expected: while probes are attached. */
 void watchdog_arm(bool on);

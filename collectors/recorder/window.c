@@ -11,6 +11,7 @@
 #include "quota.h"
 #include "session.h"
 #include "stream.h"
+#include "suspend.h"
 #include "totals.h"
 #include "walks.h"
 #include "watchdog.h"
@@ -125,6 +126,7 @@ static void describe(const struct windows *windows, const struct engine *engine,
 	window->is_stretch = end->parts != NULL;
 	if (end->parts)
 		memcpy(window->part_ns, end->parts, sizeof(window->part_ns));
+	window->suspended_ns = suspended_ns();
 	strcpy(window->level, end->level == LEVEL_NONE ? "none" : level_names[end->level]);
 }
 

@@ -26,7 +26,12 @@ from tlstax.collectors.recording.programs.expected_cost import (
 )
 from tlstax.collectors.recording.safe_request import safety_rows
 from tlstax.collectors.recording.stack_store import StackStore, UnnamedFrames, stacks_of
-from tlstax.collectors.recording.stream.facts import engine_asked, stream_walk_rows, text_of
+from tlstax.collectors.recording.stream.facts import (
+    engine_asked,
+    stream_walk_rows,
+    suspend_rows,
+    text_of,
+)
 from tlstax.collectors.recording.stream.part_counts import NO_COUNTS, between
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
 from tlstax.collectors.recording.stream.recorded_files import RecordedSymbolizer, recorded_objects
@@ -112,6 +117,7 @@ class StreamRows:
         functions = replay.plan_file.functions
         self._functions = FunctionRows(functions, replay.functions) if functions else None
         self._cpu_ns = self._target_cpu_ns()
+        self._suspended_ns = int(replay.window.suspended_ns)
         self._before = self._earlier = NO_COUNTS
         self._predicted: dict[str, float] = {}
 
@@ -172,6 +178,8 @@ class StreamRows:
         effect = self._effect(self._cutter.windows_count)
         if not self._predicted:
             self._predicted = _shares_of_window(effect, rows, totals)
+        rows += suspend_rows(self.windows_count, self._suspended_ns, int(now.suspended_ns))
+        self._suspended_ns = int(now.suspended_ns)
         if self._functions:
             rows += self._functions.cut(self._cutter.windows_count)
         if now.is_stretch:

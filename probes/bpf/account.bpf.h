@@ -13,6 +13,7 @@
 #include "buckets.bpf.h"
 #include "compat.h"
 #include "faults.bpf.h"
+#include "heartbeat.bpf.h"
 #include "ledger.h"
 #include "slots.bpf.h"
 
@@ -23,19 +24,11 @@
 const volatile struct config config SEC(".rodata.config") = {};
 struct control control SEC(".data.control") = {};
 struct lifecycle lifecycle SEC(".data.lifecycle") = {};
-u64 heartbeat_ns SEC(".data.heartbeat") = 0; /* when its recorder was last at work; 0: not told */
 
 /* Whether a task belongs to the target, and the target still runs the planned program. */
 static __always_inline bool is_target(struct task_struct *task)
 {
 	return task->tgid == config.tgid && !lifecycle.executed_ns;
-}
-
-/* Whether the recorder did not run for a while: it is frozen, stopped or starved. */
-static __always_inline bool is_abandoned(u64 now)
-{
-	u64 beat_ns = heartbeat_ns;
-	return beat_ns && (s64)(now - beat_ns) > HEARTBEAT_MOST_NS;
 }
 
 /* A shard for each CPU, so that CPUs do not wait for each other's counters: config.shards of them.

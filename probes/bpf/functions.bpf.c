@@ -23,6 +23,7 @@
 #include "buckets.bpf.h"
 #include "compat.h"
 #include "functions.h"
+#include "heartbeat.bpf.h"
 #include "slots.bpf.h"
 #include "function_sums.bpf.h"
 
@@ -30,7 +31,6 @@ char LICENSE[] SEC("license") = "GPL";
 
 const volatile struct function_config config SEC(".rodata.config") = {};
 struct function_cost costs[MAX_FUNCTIONS] SEC(".data.costs") = {};
-u64 heartbeat_ns SEC(".data.heartbeat") = 0; /* the ledger's: when the recorder was last at work */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -133,13 +133,6 @@ static __always_inline void close_call(struct thread_calls *thread, u32 index, u
 static __always_inline bool is_ours(struct task_struct *task)
 {
 	return task->tgid == config.tgid || task->tgid == config.own_tgid;
-}
-
-/* Whether the recorder did not run for a while: see account.bpf.h. */
-static __always_inline bool is_abandoned(u64 now)
-{
-	u64 beat_ns = heartbeat_ns;
-	return beat_ns && (s64)(now - beat_ns) > HEARTBEAT_MOST_NS;
 }
 
 /* The number in the site's register; a value that is negative in its C type is not a size. */

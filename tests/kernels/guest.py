@@ -131,20 +131,25 @@ def boot_modules(modules: Path, wanted: tuple[str, ...] = BOOT_MODULES) -> list[
     return order
 
 
-def initramfs(modules: Path, busybox: Path, wanted: tuple[str, ...] = BOOT_MODULES) -> bytes:
-    """The first file tree: busybox, the modules that reach the root, a script that goes there."""
-    folders = ("bin", "dev", "modules", "proc", "host")
-    entries = [(name, stat.S_IFDIR | 0o755, b"") for name in folders]
-    entries.append(("bin/busybox", stat.S_IFREG | 0o755, busybox.read_bytes()))
-    entries.append(("init", stat.S_IFREG | 0o755, INITRAMFS_INIT.encode()))
-    names = []
+def module_entries(modules: Path, wanted: tuple[str, ...]) -> list[tuple[str, int, bytes]]:
+    """Modules for an initramfs, unpacked, and the file `order`, which names them in load order."""
+    entries, names = [], []
     for path in boot_modules(modules, wanted):
         content = path.read_bytes()
         names.append(path.name.partition(".")[0] + ".ko")
         unpacked = lzma.decompress(content) if path.suffix == ".xz" else content
         entries.append((f"modules/{names[-1]}", stat.S_IFREG | 0o644, unpacked))
     entries.append(("modules/order", stat.S_IFREG | 0o644, "\n".join(names).encode()))
-    return archive(entries)
+    return entries
+
+
+def initramfs(modules: Path, busybox: Path, wanted: tuple[str, ...] = BOOT_MODULES) -> bytes:
+    """The first file tree: busybox, the modules that reach the root, a script that goes there."""
+    folders = ("bin", "dev", "modules", "proc", "host")
+    entries = [(name, stat.S_IFDIR | 0o755, b"") for name in folders]
+    entries.append(("bin/busybox", stat.S_IFREG | 0o755, busybox.read_bytes()))
+    entries.append(("init", stat.S_IFREG | 0o755, INITRAMFS_INIT.encode()))
+    return archive([*entries, *module_entries(modules, wanted)])
 
 
 def make_disk(path: Path) -> None:

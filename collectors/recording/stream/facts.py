@@ -56,6 +56,15 @@ def stream_walk_rows(
         yield schema.Gap(1, "files without unwind tables", text)
 
 
+def suspend_rows(window_id: int, before_ns: int, now_ns: int) -> Iterator[schema.Gap]:
+    """What a suspend of the host in a window means; `now_ns`: suspended up to its end."""
+    if now_ns > before_ns:
+        slept_s = (now_ns - before_ns) / 1e9
+        text = f"The host was suspended for {slept_s:.1f} s: that time is in no figure, and times"
+        text += " of day of what came later are too early by it."
+        yield schema.Gap(1, f"times of day after window {window_id}", text)
+
+
 def text_of(raw: bytes) -> str:
     """A text of the stream, whatever bytes it has."""
     return raw.decode("utf-8", "replace")
