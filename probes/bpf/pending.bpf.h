@@ -16,6 +16,7 @@
 #define TLSTAX_PENDING_BPF_H
 
 #include "pending_cells.bpf.h"
+#include "sockets.bpf.h"
 
 /* ---- SENT ---- */
 
@@ -186,21 +187,20 @@ static __always_inline void goes_on(struct thread_slot *slot, u64 now)
 }
 
 /*
- * Whether receiving there is reading the next command: a server may be the client of another one
- * while it executes. A command that has not answered yet reads from its own socket only.
+ * Whether the other end is a client: a server may be the client of another one while it executes
+ * (FEDERATED, CONNECT). What it receives from there is no command.
  */
 static __always_inline bool is_client(struct thread_slot *slot, u64 socket)
 {
-	return slot->flags & FLAG_ANSWERED || !slot->client_socket || socket == slot->client_socket;
+	return !slot->client_socket || socket == slot->client_socket || is_accepted(socket);
 }
 
-/* A record_write begins: the command answers, so it did not receive the next one before. */
-static __always_inline void note_answer(struct thread_slot *slot, u64 bytes)
+/* The command answers, so it did not receive the next one before. */
+static __always_inline void note_answer(struct thread_slot *slot)
 {
 	slot->flags |= FLAG_ANSWERED;
 	if (slot->flags & FLAG_RECEIVED)
 		slot->flags &= ~(FLAG_RECEIVES | FLAG_RECEIVED);
-	slot->unsent_bytes = bytes;
 }
 
 /* Before a boundary's own action. The start of a handshake handles this itself. */
@@ -257,22 +257,44 @@ __noinline int decide_at_exit(struct thread_slot *slot, u64 now, u64 cookie)
 
 static __always_inline void received(struct thread_slot *slot, u64 socket, u64 now)
 {
+	if (!is_client(slot, socket))
+		return;
 	slot->last_socket = socket;
 	if (slot->flags & FLAG_RECEIVES) {
 		slot->flags |= FLAG_RECEIVED;
 		return;
 	}
-	if (slot->pending.kind == PENDING_READING ||
-	    (slot->depth == 0 && slot->base != PHASE_IDLE) || !is_client(slot, socket))
+	if (slot->pending.kind == PENDING_READING || (slot->depth == 0 && slot->base != PHASE_IDLE))
 		return;
 	charge(slot, now);
 	begin_reading(slot, now);
 }
 
+/*
+ * The innermost record_write asks another server: that is part of the command. So is its time, if
+ * the thread kept its CPU.
+ */
+static __noinline int take_back_sending(struct thread_slot *slot, u64 now)
+{
+	u32 depth = slot->depth;
+	if (!depth || depth > MAX_FRAMES)
+		return 0;
+	struct frame *frame = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
+	if (slot->run_start_ns <= frame->start_ns) {
+		u64 spent = now - frame->start_ns;
+		u32 below = phase_below(slot, depth) & (PHASES - 1);
+		__sync_fetch_and_add(&slot->ns[PHASE_RECORD_WRITE][STATE_ON_CPU], -spent);
+		__sync_fetch_and_add(&slot->ns[below][STATE_ON_CPU], spent);
+	}
+	slot->depth = depth - 1;
+	settle(slot, now);
+	return 0;
+}
+
 static __always_inline void sent(struct thread_slot *slot, u64 socket, s32 result, u64 now)
 {
 	if (socket == slot->client_socket)
-		slot->flags |= FLAG_ANSWERED;
+		note_answer(slot);
 	if (slot->pending.kind == PENDING_SENT) {
 		if (socket != slot->sent_socket)
 			return;
@@ -282,6 +304,10 @@ static __always_inline void sent(struct thread_slot *slot, u64 socket, s32 resul
 		if (!is_sending(slot))
 			return;
 		charge(slot, now);
+		if (!is_client(slot, socket)) {
+			take_back_sending(slot, now);
+			return;
+		}
 	}
 	if (result == -EAGAIN)
 		return;
@@ -298,6 +324,7 @@ static __noinline void pending_wait(struct task_struct *task, struct thread_slot
 				    struct wait *wait, u64 now)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	s32 descriptor;
 
 	if (slot->pending.kind == PENDING_READING) {
 		if (wait->state == STATE_BLOCKED_DISK)
@@ -309,12 +336,14 @@ static __noinline void pending_wait(struct task_struct *task, struct thread_slot
 	switch (wait->kind) {
 	case WAIT_RECEIVE:
 	case WAIT_READ:
-		if (slot->flags & FLAG_ANSWERED ||
-		    is_client(slot, socket_of(task, SYSCALL_ARG0(regs))))
+		if (is_client(slot, socket_of(task, SYSCALL_ARG0(regs))))
 			begin_reading(slot, now);
 		break;
 	case WAIT_POLL:
-		if (slot->flags & FLAG_ANSWERED && !is_sending(slot))
+		if (!(slot->flags & FLAG_ANSWERED) || is_sending(slot))
+			break;
+		descriptor = polled_descriptor(regs);
+		if (descriptor >= 0 && is_client(slot, socket_of(task, descriptor)))
 			begin_reading(slot, now);
 		break;
 	case WAIT_EPOLL:

@@ -280,6 +280,8 @@ static __always_inline void change_base(struct thread_slot *slot, u64 now, u64 s
 			 base == PHASE_CONNECT && (slot->base != base || slot->flags & FLAG_PARK));
 	if (base == PHASE_IDLE && slot->status == THREAD_PAUSED)
 		base = PHASE_UNKNOWN; /* its commands will not be seen */
+	if (base == PHASE_CONNECT || (flags & FLAG_POOL && !config.flow))
+		slot->client_socket = 0; /* another one's, until its first command */
 	slot->base = base;
 	slot->flags = (slot->flags & ~(FLAG_AWAIT | FLAG_PARK | FLAG_POOL)) | flags;
 	settle(slot, now);
