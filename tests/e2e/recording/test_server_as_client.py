@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A server that asks another one while it executes: FEDERATED and CONNECT, at `flow` and `record`.
+"""A server that asks another one while it executes, at `flow` and `record`: FEDERATED, CONNECT, SPIDER.
 
-The command lasts as long as the other server takes. Its connection is no client's.
+The command lasts as long as the other server takes. That server's connection is no client's: what
+goes over it begins and ends no command and answers none. SPIDER uses TLS, with a handshake for each
+statement here: it is part of the command, and a record of its own.
 """
 
 import os
@@ -9,110 +11,132 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pytest
 
 from tlstax.collectors.host.features import HOST
 from tlstax.tests.e2e.recording.both_levels import Both, watched
-from tlstax.tests.e2e.recording.test_flow import Observe, agree
+from tlstax.tests.e2e.recording.test_flow import agree
 from tlstax.tests.e2e.recording.test_statements import POOL, connected
-from tlstax.workloads.servers.configuration import DATABASE, USER_LOAD
+from tlstax.workloads.servers.configuration import DATABASE, USER_TLS
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.request import ServerRequest
 
-# Of Debian's packages mariadb-server and mariadb-plugin-connect.
+# Of Debian's packages mariadb-server, mariadb-plugin-connect and mariadb-plugin-spider.
 PLUGINS: Final = Path(os.environ.get("TLSTAX_MARIADB_PLUGINS", "/usr/lib/mysql/plugin"))
-ENGINES: Final = ("ha_federatedx", "ha_connect")
+NEEDED: Final = ("ha_federatedx", "ha_connect", "ha_spider")
 
 pytestmark = [
     pytest.mark.root,
     pytest.mark.needs("btf", "uprobes"),
     pytest.mark.skipif(not HOST.socket_events, reason="no events of sockets"),
     pytest.mark.skipif(
-        not all((PLUGINS / f"{name}.so").exists() for name in ENGINES),
-        reason=f"no {' and '.join(ENGINES)} in {PLUGINS}: install mariadb-plugin-connect",
+        not all((PLUGINS / f"{name}.so").exists() for name in NEEDED),
+        reason=f"{PLUGINS} lacks {', '.join(NEEDED)}: install mariadb-plugin-connect and -spider",
     ),
 ]
 
+Observe = Callable[[Callable[[], object]], Both]
+ENGINES: Final = {
+    "federated": "ENGINE=FEDERATED CONNECTION='{url}'",
+    "connect": "ENGINE=CONNECT TABLE_TYPE=MYSQL CONNECTION='{url}'",
+    "spider": """ENGINE=SPIDER COMMENT='wrapper "mysql", host "127.0.0.1", port "{port}", user "{user}",
+password "{password}", database "{database}", table "{view}", ssl_ca "{ca}"'""",
+}
+SHAKES: Final = ("spider",)
 TIMES: Final = 20
-SLEEP_S: Final = 0.02
-LONG_S: Final = 1.2
-OPTIONS: Final = (
-    f"plugin_dir = {PLUGINS}",
-    *(f"plugin_load_add = {name}" for name in ENGINES),
-    *POOL[:0],
-)
+LATE_S, LATER_S = 0.02, 1.2
+VIEWS: Final = {"late": LATE_S, "later": LATER_S}
+SEEN_AFTER_S, SEEN_FOR_S = 0.3, 0.4
 
 
-class Servers(NamedTuple):
-    """The recorded server and the one that it asks."""
-
-    near: PrivateServer
-    far: PrivateServer
-
-
-@pytest.fixture(scope="module", params=[(), POOL], ids=["thread", "pool"])
-def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    with PrivateServer() as far:
-        secure = ("[client-mariadb]", f"ssl_ca = {far.directory.server}/ca.pem")
-        options = (*OPTIONS, *request.param, *secure)
-        with PrivateServer(ServerRequest(options=options, environment=tuple({"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH","")}.items()))) as near:
-            account = far.account()
-            with far.open_administrator() as session:
-                session.query(f"CREATE VIEW {DATABASE}.late AS SELECT SLEEP({SLEEP_S}) AS id")
-                session.query(f"CREATE VIEW {DATABASE}.later AS SELECT SLEEP({LONG_S}) AS id")
-            url = f"mysql://{account.user}:{account.password}@127.0.0.1:{far.port}/{DATABASE}"
-            with near.open_administrator() as session:
-                session.query("GRANT FILE ON *.* TO tlstax_tls@'127.0.0.1'")
-                for name in ("late", "later"):
-                    session.query(
-                        f"CREATE TABLE {DATABASE}.federated_{name} (id INT) ENGINE=FEDERATED"
-                        f" CONNECTION='{url}/{name}'"
-                    )
-                    session.query(
-                        f"CREATE TABLE {DATABASE}.connect_{name} (id INT) ENGINE=CONNECT"
-                        f" TABLE_TYPE=MYSQL CONNECTION='{url}/{name}'"
-                    )
-                print(session.query(f"SELECT * FROM {DATABASE}.federated_late"))
-                print(session.query(f"SELECT * FROM {DATABASE}.connect_late"))
-            yield Servers(near, far)
+def plugin_options() -> tuple[str, ...]:
+    """Lines of an option file that load the engines."""
+    return (f"plugin_dir = {PLUGINS}", *(f"plugin_load_add = {name}" for name in NEEDED))
 
 
 @pytest.fixture(scope="module")
-def observe(servers: Servers) -> Iterator[Observe]:
-    """Both engines on the server that is a client, too."""
-    with watched(servers.near.pid) as observing:
+def remote() -> Iterator[PrivateServer]:
+    """The server that is asked; views of it take their time."""
+    with PrivateServer() as running, running.open_administrator() as session:
+        for name, sleep_s in VIEWS.items():
+            session.query(f"CREATE VIEW {DATABASE}.{name} AS SELECT SLEEP({sleep_s}) AS id")
+        yield running
+
+
+@pytest.fixture(scope="module", params=[(), POOL], ids=["thread", "pool"])
+def server(request: pytest.FixtureRequest, remote: PrivateServer) -> Iterator[PrivateServer]:
+    """The server that asks, with a table of each engine for each view."""
+    asked = ServerRequest(options=(*plugin_options(), *request.param), environment=tuple(("LD_LIBRARY_PATH", v) for v in [os.environ.get("LD_LIBRARY_PATH", "")]))
+    with PrivateServer(asked) as running:
+        make_tables(running, remote)
+        yield running
+
+
+def make_tables(server: PrivateServer, remote: PrivateServer) -> None:
+    """Tables that are the other server's views."""
+    account = remote.account()
+    place = {"user": account.user, "password": account.password, "port": remote.port}
+    place |= {"database": DATABASE, "ca": f"{remote.directory.server}/ca.pem"}
+    to = f"mysql://{account.user}:{account.password}@127.0.0.1:{remote.port}/{DATABASE}"
+    with server.open_administrator() as session:
+        session.query(f"GRANT FILE ON *.* TO {USER_TLS}@'127.0.0.1'")  # which CONNECT asks for
+        for engine, definition in ENGINES.items():
+            for view in VIEWS:
+                how = definition.format(view=view, url=f"{to}/{view}", **place)
+                session.query(f"CREATE TABLE {DATABASE}.{engine}_{view} (id INT) {how}")
+
+
+@pytest.fixture(scope="module")
+def observe(server: PrivateServer) -> Iterator[Observe]:
+    """Both levels on the server that asks."""
+    with watched(server.pid) as observing:
         yield observing
 
 
-@pytest.mark.parametrize("engine", ["federated", "connect"])
-@pytest.mark.parametrize("text", ["SELECT * FROM {}_late", "SELECT 1; SELECT * FROM {}_late"], ids=["one", "second"])
-def test_x(servers: Servers, observe: Observe, engine: str, text: str) -> None:
-    with connected(servers.near) as client:
+ASKS: Final = [
+    pytest.param("SELECT * FROM {}_late", 1, id="first"),
+    pytest.param("SELECT 1; SELECT * FROM {}_late", 2, id="after-an-answer"),
+]
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("text", "answers_count"), ASKS)
+def test_a_command_that_asks_another_server_lasts_until_it_answers(
+    server: PrivateServer, observe: Observe, engine: str, text: str, answers_count: int
+) -> None:
+    with connected(server) as client:
         client.query("SELECT 1")
         both = observe(lambda: [client.query(text.format(engine)) for _ in range(TIMES)])
-    for seen in (both.record, both.flow):
-        print({k: round(v / 1e6, 2) for k, v in seen.cells.items()}, +seen.counts, seen.losses, seen.handshakes_count)
-    with servers.far.open_status() as session:
-        print(session.query("SHOW GLOBAL STATUS LIKE 'Ssl_%accepts'"))
-    with servers.near.open_status() as session:
-        print(session.query("SHOW GLOBAL STATUS LIKE 'Ssl_%accepts'"), session.query("SHOW GLOBAL STATUS LIKE 'Ssl_%connects'"))
-    print(both.differences())
+    print(both.flow.cells, both.flow.counts, both.record.cells, both.record.counts, both.flow.handshakes)
+    agree(both)
+    assert both.flow.counts["command"] == both.record.counts["record_read"] == TIMES
+    assert both.record.counts["record_write"] == answers_count * TIMES, "requests are no answers"
+    assert both.flow.cells["command", "blocked_network"] > TIMES * LATE_S * 1e9
+    shaken = {0: TIMES} if engine in SHAKES else {}
+    assert both.flow.handshakes == both.record.handshakes == shaken, "as a client"
+    assert both.flow.counts["handshake"] == 0
+    for seen in both.flow, both.record:
+        assert not {phase for phase, _ in seen.cells} - {"idle", "command"}
 
 
-@pytest.mark.parametrize("engine", ["federated", "connect"])
-def test_y(servers: Servers, observe: Observe, engine: str) -> None:
-    def work():
-        time.sleep(0.5)
-    for text in ("SELECT * FROM {}_later", "SELECT 1; SELECT * FROM {}_later"):
-      with connected(servers.near) as client:
+@pytest.mark.timing
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("text", ["SELECT * FROM {}_later", "SELECT 1; SELECT * FROM {}_later"])
+def test_waiting_for_another_server_is_no_idling_meanwhile(
+    server: PrivateServer, observe: Observe, engine: str, text: str
+) -> None:
+    with connected(server) as client:
         client.query("SELECT 1")
-        thread = threading.Thread(target=lambda: client.query(text.format(engine)))
-        thread.start()
-        time.sleep(0.3)
-        both = observe(work)
-        thread.join()
-      for seen in (both.record, both.flow):
-        print({k: round(v / 1e6, 2) for k, v in seen.cells.items()}, +seen.counts, seen.losses, seen.handshakes_count)
-      print(both.differences())
+        asking = threading.Thread(target=client.query, args=(text.format(engine),))
+        asking.start()
+        time.sleep(SEEN_AFTER_S)
+        both = observe(lambda: time.sleep(SEEN_FOR_S))
+        assert asking.is_alive()
+        asking.join()
+    for seen in both.flow, both.record:
+        assert seen.cells["command", "blocked_network"] > SEEN_FOR_S * 1e9
+        assert seen.cells["idle", "blocked_network"] == 0
+        assert seen.counts["command"] == 0
