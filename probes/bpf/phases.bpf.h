@@ -12,6 +12,8 @@
 #include "account.bpf.h"
 #include "return_address.bpf.h"
 
+enum { SIDE_SERVER = 1, SIDE_CLIENT = 2 };
+
 static __always_inline bool in_handshake(struct thread_slot *slot)
 {
 	u32 phase = innermost_phase(slot);
@@ -33,6 +35,8 @@ static __always_inline bool out_of_place(struct thread_slot *slot, u64 cookie)
 		return slot->depth > 0;
 	if (COOKIE_IN_HANDSHAKE(cookie))
 		return !in_handshake(slot);
+	if (COOKIE_ACTION(cookie) == ACTION_HANDSHAKE_BOUND && COOKIE_SIDE(cookie) == SIDE_CLIENT)
+		return innermost_phase(slot) == PHASE_COMMAND; /* which asks another server */
 	if (phase == PHASE_TDE)
 		return innermost_phase(slot) == PHASE_TDE;
 	if (phase == PHASE_COMMAND && slot->role > ROLE_CONNECTION)

@@ -52,8 +52,10 @@ SEEN_AFTER_S, SEEN_FOR_S = 0.3, 0.4
 
 
 def plugin_options() -> tuple[str, ...]:
-    """Lines of an option file that load the engines."""
-    return (f"plugin_dir = {PLUGINS}", *(f"plugin_load_add = {name}" for name in NEEDED))
+    """Lines of an option file that load the engines. Nothing of theirs connects by itself."""
+    quiet = ("spider_sts_bg_mode = 0", "spider_crd_bg_mode = 0")
+    loaded = (f"plugin_load_add = {name}" for name in NEEDED)
+    return (f"plugin_dir = {PLUGINS}", *loaded, *(f"loose_{line}" for line in quiet))
 
 
 @pytest.fixture(scope="module")
