@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A server that asks another one while it executes, at `flow` and `record`: FEDERATED, CONNECT, SPIDER.
+"""A server that asks another one while it executes: FEDERATED, CONNECT, SPIDER at both levels.
 
 The command lasts as long as the other server takes. That server's connection is no client's: what
 goes over it begins and ends no command and answers none. SPIDER uses TLS, with a handshake for each
@@ -41,14 +41,14 @@ Observe = Callable[[Callable[[], object]], Both]
 ENGINES: Final = {
     "federated": "ENGINE=FEDERATED CONNECTION='{url}'",
     "connect": "ENGINE=CONNECT TABLE_TYPE=MYSQL CONNECTION='{url}'",
-    "spider": """ENGINE=SPIDER COMMENT='wrapper "mysql", host "127.0.0.1", port "{port}", user "{user}",
-password "{password}", database "{database}", table "{view}", ssl_ca "{ca}"'""",
+    "spider": """ENGINE=SPIDER COMMENT='wrapper "mysql", host "127.0.0.1", port "{port}",
+user "{user}", password "{password}", database "{database}", table "{view}", ssl_ca "{ca}"'""",
 }
 SHAKES: Final = ("spider",)
-TIMES: Final = 20
-LATE_S, LATER_S = 0.02, 1.2
+TIMES: Final = 10
+LATE_S, LATER_S = 0.02, 0.8
 VIEWS: Final = {"late": LATE_S, "later": LATER_S}
-SEEN_AFTER_S, SEEN_FOR_S = 0.3, 0.4
+SEEN_AFTER_S, SEEN_FOR_S = 0.2, 0.2
 
 
 def plugin_options() -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def remote() -> Iterator[PrivateServer]:
 @pytest.fixture(scope="module", params=[(), POOL], ids=["thread", "pool"])
 def server(request: pytest.FixtureRequest, remote: PrivateServer) -> Iterator[PrivateServer]:
     """The server that asks, with a table of each engine for each view."""
-    asked = ServerRequest(options=(*plugin_options(), *request.param), environment=tuple(("LD_LIBRARY_PATH", v) for v in [os.environ.get("LD_LIBRARY_PATH", "")]))
+    asked = ServerRequest(options=(*plugin_options(), *request.param))
     with PrivateServer(asked) as running:
         make_tables(running, remote)
         yield running
@@ -112,7 +112,6 @@ def test_a_command_that_asks_another_server_lasts_until_it_answers(
     with connected(server) as client:
         client.query("SELECT 1")
         both = observe(lambda: [client.query(text.format(engine)) for _ in range(TIMES)])
-    print(both.flow.cells, both.flow.counts, both.record.cells, both.record.counts, both.flow.handshakes)
     agree(both)
     assert both.flow.counts["command"] == both.record.counts["record_read"] == TIMES
     assert both.record.counts["record_write"] == answers_count * TIMES, "requests are no answers"
@@ -126,13 +125,13 @@ def test_a_command_that_asks_another_server_lasts_until_it_answers(
 
 @pytest.mark.timing
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("text", ["SELECT * FROM {}_later", "SELECT 1; SELECT * FROM {}_later"])
 def test_waiting_for_another_server_is_no_idling_meanwhile(
-    server: PrivateServer, observe: Observe, engine: str, text: str
+    server: PrivateServer, observe: Observe, engine: str
 ) -> None:
+    text = f"SELECT 1; SELECT * FROM {engine}_later"
     with connected(server) as client:
         client.query("SELECT 1")
-        asking = threading.Thread(target=client.query, args=(text.format(engine),))
+        asking = threading.Thread(target=client.query, args=(text,))
         asking.start()
         time.sleep(SEEN_AFTER_S)
         both = observe(lambda: time.sleep(SEEN_FOR_S))
