@@ -55,13 +55,13 @@ RUNGS := unit golden probes kernel truth e2e
 # Tests that compare durations (marked `timing`), or depend on what else runs (`alone`), have
 # the host to themselves; the others use every CPU, the long ones first.
 AT_ONCE := --numprocesses 3 --dist loadfile
-# Verbose: each test that passes only alone is named. No result on record is a failure, too.
-LAST_FAILED := -v --last-failed --last-failed-no-failures none --maxfail 5
+# Verbose: each test that passes only alone is named.
+ONCE_MORE := -v --maxfail 5
 LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-arm64 test-chroots test-ssh test-fleet-rounds soak-watch check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif check-mutants check-threads check-closure
+AS_ROOT += test-arm64 test-chroots test-ssh test-fleet-rounds soak-watch check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif check-mutants check-threads check-closure check-storm
 
 .PHONY: help
 help: ## list the targets
@@ -273,11 +273,12 @@ demo: root-demo install ## measure the TLS overhead of a real MariaDB on this ho
 .PHONY: test
 test: root-test test-install ## all tests except the benchmarks
 	export TLSTAX_BPFTRACE_DRY_RUN="$$($(NEWER) bpftrace)"; status=0; beside=0; \
-	$(PYTEST) --durations=15 -m "not long and not timing and not alone" $(AT_ONCE) $(LONG_FIRST:%=tests/%) || beside=$$?; \
+	failed="$$(mktemp)"; trap 'rm -f "$$failed"' EXIT; \
+	TLSTAX_FAILED_LIST="$$failed" $(PYTEST) --durations=15 -m "not long and not timing and not alone" $(AT_ONCE) $(LONG_FIRST:%=tests/%) || beside=$$?; \
 	$(PYTEST) --durations=5 -m "not long and (timing or alone)" $(RUNGS:%=tests/%) || status=1; \
 	if [ $$beside -ne 0 ]; then \
 		echo "==> once more, alone: what failed while other tests ran beside it"; \
-		$(PYTEST) -m "not long and not timing and not alone" $(LAST_FAILED) $(RUNGS:%=tests/%) || status=1; \
+		[ -s "$$failed" ] && $(PYTEST) $(ONCE_MORE) "@$$failed" || status=1; \
 	fi; \
 	exit $$status
 
@@ -427,6 +428,12 @@ $(VENV)/.ready-engines: $(VENV)/.ready-dev
 .PHONY: check-threads
 check-threads: root-check-threads test-install ## 5,000 connections of a real server have an account each; a report tells what finds no room (3 minutes)
 	$(BIN)/python tests/truth/many_threads.py
+
+.PHONY: check-storm
+check-storm: MINUTES ?= 20
+check-storm: KILLS ?= 200
+check-storm: root-check-storm test-install ## attach every 2 s to a server in a storm of connects, and kill 200 recorders: nothing stays, nothing is lost (30 minutes)
+	$(BIN)/python tests/truth/storm.py --minutes $(MINUTES) --kills $(KILLS)
 
 .PHONY: check-causes
 check-causes: root-check-causes test-install packages-servers ## inject causes into real servers and score all findings (about 30 minutes); BLIND=SEED: cases and 200 healthy loads drawn from it (2 hours)

@@ -128,7 +128,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many measurements passed at the first try, and name the others with the reason."""
+    """Say how many measurements passed at the first try, and name the others with the reason.
+
+    The failed tests are written to the file that TLSTAX_FAILED_LIST names, one in a line.
+    """
     stats = terminalreporter.stats
     again = stats.get("rerun", [])
     ended = [report for kind in ("passed", "failed", "error") for report in stats.get(kind, [])]
@@ -138,6 +141,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     missed = {
         report.nodeid for report in (*stats.get("failed", []), *stats.get("error", []), *again)
     }
+    if failed_list := os.environ.get("TLSTAX_FAILED_LIST"):
+        # A list of our own: pytest's needs its cache, which a host may have switched off.
+        failed = [report.nodeid for kind in ("failed", "error") for report in stats.get(kind, [])]
+        Path(failed_list).write_text("".join(f"{nodeid}\n" for nodeid in dict.fromkeys(failed)))
     if timed:
         first_count = len(timed - missed)
         terminalreporter.write_line(

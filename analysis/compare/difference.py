@@ -211,10 +211,7 @@ def _latencies(before: RecordingSelection, after: RecordingSelection) -> list[La
         if wall:
             side["handshake_wall"] = wall
     unfinished = [
-        open_commands.lengths_ns(
-            open_commands.unfinished(side.tables.ledger, side.tables.windows, side.tables.threads),
-            side.group.window_ids,
-        )
+        open_commands.lengths_ns(side.tables.unfinished, side.group.window_ids)
         for side in (before, after)
     ]
     for phase in {**buckets[0], **buckets[1]}:

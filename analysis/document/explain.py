@@ -99,8 +99,7 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
     ]
     mended = repair.repair(tables, resolved)
     both = _end_to_end(parts, whole, counts, resolved, rules)
-    unfinished = open_commands.unfinished(tables.ledger, tables.windows, tables.threads)
-    found, note = gathered.findings_of(parts, tables, counts, resolved, rules, unfinished)
+    found, note = gathered.findings_of(parts, tables, counts, resolved, rules)
     return Document(
         version=DOCUMENT_VERSION,
         title="Where the time goes when the server speaks TLS",
@@ -113,7 +112,7 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
         ledgers=bars,
         compositions=compositions,
         handshakes=tables_of,
-        latencies=[line for part in parts for line in _latencies(part, tables, unfinished)],
+        latencies=[line for part in parts for line in _latencies(part, tables)],
         primitives=primitives.tabulate(parts, tables, totals),
         flames=[
             graph
@@ -239,15 +238,13 @@ def _handshake_tables(parts: Sequence[Group], tables: Tables) -> list[HandshakeT
     return lines
 
 
-def _latencies(
-    part: Group, tables: Tables, unfinished: Sequence[open_commands.Unfinished]
-) -> list[Distribution]:
+def _latencies(part: Group, tables: Tables) -> list[Distribution]:
     shakes = coverage.cover(tables.windows, coverage.HANDSHAKE_LEVELS, part.window_ids)
     seen = _seen(part, tables)
     of = window_units.of_group(part, tables.windows)
     by_unit = latency.merge_by_unit(tables.latencies, of.unit_of, of.units.count)
     merged = latency.merge(tables.latencies, part.window_ids)
-    longer = open_commands.lengths_ns(unfinished, part.window_ids)
+    longer = open_commands.lengths_ns(tables.unfinished, part.window_ids)
     if longer:
         merged.setdefault("command", {})
     return [

@@ -81,9 +81,7 @@ def untracked_threads(found: UntrackedThreads | None) -> list[str]:
 def unfinished_commands(tables: Tables) -> list[str]:
     """Which commands are known by a lower bound only."""
     every = {window.window_id for window in tables.windows}
-    found = open_commands.lengths_ns(
-        open_commands.unfinished(tables.ledger, tables.windows, tables.threads), every
-    )
+    found = open_commands.lengths_ns(tables.unfinished, every)
     if not found:
         return []
     longest = time_text(max(found))

@@ -5,7 +5,7 @@ Shares are of the time that the server spent on connections (`served`), times ar
 label says. What is missing in a capture is a metric without a value, and no rule holds on it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -30,7 +30,6 @@ from tlstax.analysis.findings.window_metrics import (
     exact,
     ratio,
 )
-from tlstax.analysis.rows.edges.open_commands import Unfinished
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics.units import Floats
@@ -71,10 +70,9 @@ def gather(
     counts: Mapping[int, Counts],
     waits: Mapping[int, WaitTimes],
     client_counts: Mapping[int, Counts],
-    unfinished: Sequence[Unfinished] = (),
 ) -> Judged:
     """Every metric of a group."""
-    blocks = window_metrics.fill(part, tables, sums, counts, waits, unfinished)
+    blocks = window_metrics.fill(part, tables, sums, counts, waits)
     served = blocks.sums(*blocks.matching(lambda phase, state: True))
     operation, operations = _operations(part, blocks)
     found: Metrics = {}

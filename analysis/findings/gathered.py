@@ -10,7 +10,6 @@ from tlstax.analysis.classify.taxonomy import Taxonomy
 from tlstax.analysis.findings import arm_metrics, finding_metrics, rules
 from tlstax.analysis.model.findings import Finding
 from tlstax.analysis.rows import ledger
-from tlstax.analysis.rows.edges.open_commands import Unfinished
 from tlstax.analysis.rows.tables import Group, Tables
 
 
@@ -20,7 +19,6 @@ def findings_of(
     counts: Mapping[int, Counts],
     resolved: Stacks,
     taxonomy: Taxonomy,
-    unfinished: Sequence[Unfinished],
 ) -> tuple[list[Finding], str]:
     """The findings of all groups, the first one first, and how far the rules could be applied."""
     sums = ledger.by_window(tables.ledger)
@@ -28,9 +26,7 @@ def findings_of(
     clients = tables.clients
     client_counts = count_client_samples(clients.samples, resolved, taxonomy) if clients else {}
     judged = {
-        part.name: finding_metrics.gather(
-            part, tables, sums, counts, waits, client_counts, unfinished
-        )
+        part.name: finding_metrics.gather(part, tables, sums, counts, waits, client_counts)
         for part in parts
     }
     if clients is None or not clients.windows:

@@ -12,6 +12,7 @@ import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate, pairwise
 from typing import Final
 
 import numpy as np
@@ -281,23 +282,13 @@ def _rates_of_runs(part: Group, tables: Tables, name: str) -> dict[int | None, f
 
 
 def _readings(rows: Iterable[Status], name: str) -> tuple[list[int], list[int]] | None:
-    """Times and growth so far; a value that did not change is not in the capture."""
-    times: set[int] = set()
-    read: dict[int, int] = {}
-    for row in rows:
-        times.add(row.time_ns)
-        if row.name == name and is_number(row.value):
-            read[row.time_ns] = int(row.value)
-    if not read or len(times) < 2:
+    """Times and growth so far; a counter that was set back does not grow."""
+    found = _levels(rows, name)
+    if len(found) < 2:
         return None
-    ordered = [one for one in sorted(times) if one >= min(read)]
-    grown, last, sums = 0, read[min(read)], []
-    for one in ordered:
-        value = read.get(one, last)
-        grown += max(0, value - last)  # a counter that was set back does not grow
-        last = value
-        sums.append(grown)
-    return (ordered, sums) if len(ordered) > 1 else None
+    times, values = zip(*found, strict=True)
+    grown = accumulate((max(0, after - before) for before, after in pairwise(values)), initial=0)
+    return list(times), list(grown)
 
 
 def _rate_at(readings: tuple[list[int], list[int]], time_ns: float) -> float:

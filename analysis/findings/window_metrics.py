@@ -17,7 +17,6 @@ from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.classify.wait_causes import OTHER, WaitTimes, scaled
 from tlstax.analysis.findings import throughout
 from tlstax.analysis.rows import ledger, window_units
-from tlstax.analysis.rows.edges.open_commands import Unfinished
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics import medians, shares
@@ -143,7 +142,6 @@ def fill(
     sums: Mapping[int, Totals],
     counts: Mapping[int, Counts],
     waits: Mapping[int, WaitTimes],
-    unfinished: Iterable[Unfinished] = (),
 ) -> Blocks:
     """All sums of a group by block."""
     of = window_units.of_group(part, seen_windows(part, tables.windows))
@@ -179,7 +177,7 @@ def fill(
     throughout.add_counters(blocks.add, block_of, part, tables)
     throughout.add_row_locks(blocks.add, block_of, part, tables)
     _add_cost(blocks, block_of, tables)
-    for wait in unfinished:
+    for wait in tables.unfinished:
         if (at := block_of.get(wait.window_id)) is None:
             continue
         blocks.add("unfinished", at, 0 if wait.is_same else 1)

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final, Protocol, TypeVar
 
 from tlstax.analysis.rows import operations
@@ -114,6 +115,11 @@ class Tables:
     """The same of all clients together, where any was recorded."""
     intermediaries: "Tables | None" = None
     """The same of all tunnels and proxies."""
+
+    @cached_property
+    def unfinished(self) -> list[open_commands.Unfinished]:
+        """The commands that were under way at an edge of the recording: looked for once."""
+        return open_commands.unfinished(self.ledger, self.windows, self.threads)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@
 
 enum { FACT_BYTES_MOST = 16 << 20, PATH_MOST = 4096 };
 
+#define LOCKDOWN "/sys/kernel/security/lockdown"
+#define DEBUGFS "/sys/kernel/debug/"
 static const char *const host_facts[] = {
 	"/proc/sys/kernel/osrelease",
 	"/proc/sys/kernel/version",
@@ -27,8 +29,8 @@ static const char *const host_facts[] = {
 	"/proc/self/mountinfo",
 	"/proc/self/cgroup",
 	"/proc/self/attr/current",
-	"/sys/kernel/security/lockdown",
-	"/sys/kernel/debug/sched/preempt",
+	LOCKDOWN,
+	DEBUGFS "sched/preempt",
 	"/sys/devices/system/cpu/online",
 };
 static const char *const process_facts[] = {"stat",	 "status", "limits",	  "cgroup",
@@ -201,8 +203,22 @@ static int put_groups(const char *process)
 	return 0;
 }
 
+/* Reading debugfs is refused then, with a line in the kernel's log each time. */
+static bool is_locked_down(void)
+{
+	char text[64] = "";
+	int fd = open(LOCKDOWN, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	ssize_t length = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	return length > 0 && !strstr(text, "[none]");
+}
+
 static int put_host(const char *symbols)
 {
+	const bool locked_down = is_locked_down();
 	char path[128];
 	struct utsname host;
 
@@ -214,7 +230,8 @@ static int put_host(const char *symbols)
 	    put_command_line() || put_groups("self"))
 		return -1;
 	for (u32 i = 0; i < COUNT(host_facts); i++)
-		if (put_file(host_facts[i]))
+		if (!(locked_down && !strncmp(host_facts[i], DEBUGFS, strlen(DEBUGFS))) &&
+		    put_file(host_facts[i]))
 			return -1;
 	snprintf(path, sizeof(path), "/boot/config-%s", host.release);
 	return put_lines(path, is_preemption, NULL) ||

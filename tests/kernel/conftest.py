@@ -3,7 +3,6 @@
 
 import ctypes
 import os
-import re
 import subprocess
 import sys
 import time
@@ -14,57 +13,19 @@ from typing import Any
 
 import pytest
 
-from tlstax.collectors.host.bpf import Command, next_id
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.preflight.cgroups import group_of
+from tlstax.tests.kernel.bpf_objects import Objects, watch_leftovers
 from tlstax.tests.kernel.recorder_runs import HANDSHAKES, PROGRAM, Record, Started, plan_text
 
-IDENTIFIED = (Command.PROG_GET_NEXT_ID, Command.MAP_GET_NEXT_ID, Command.LINK_GET_NEXT_ID)
-FREED_SECONDS = 30.0
-HELD = re.compile(r"^(prog|map|link)_id:\s*(\d+)$", re.MULTILINE)
 READY = b'"ready"'
 PTRACE_SEIZE = 0x4206  # linux/ptrace.h
 
 
-def identifiers() -> set[tuple[str, int]]:
-    """Kind and id of every BPF program, map and link in the kernel."""
-    found: set[tuple[str, int]] = set()
-    for command in IDENTIFIED:
-        last = next_id(command, 0)
-        while last is not None:
-            found.add((command.name, last))
-            last = next_id(command, last)
-    return found
-
-
-def held_by_others() -> set[tuple[str, int]]:
-    """Those that another process on this host holds open: other measurements, not leftovers."""
-    held: set[tuple[str, int]] = set()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            texts = [file.read_text() for file in (entry / "fdinfo").iterdir()]
-        except OSError:  # it ended, or closed the file, just now
-            continue
-        for text in texts:
-            for kind, number in HELD.findall(text):
-                held.add((f"{kind.upper()}_GET_NEXT_ID", int(number)))
-    return held
-
-
 @pytest.fixture
-def leftover() -> Callable[[], set[tuple[str, int]]]:
-    """Objects that came during the test and stay; freeing is deferred, so it waits a little."""
-    before = identifiers()
-
-    def remaining() -> set[tuple[str, int]]:
-        end = time.monotonic() + FREED_SECONDS
-        while (more := identifiers() - before - held_by_others()) and time.monotonic() < end:
-            time.sleep(0.05)
-        return more
-
-    return remaining
+def leftover() -> Callable[[], Objects]:
+    """Objects that came during the test and stay."""
+    return watch_leftovers()
 
 
 @pytest.fixture

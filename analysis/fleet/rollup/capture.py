@@ -13,7 +13,6 @@ from tlstax.analysis.fleet.rollup import intervals, stacks
 from tlstax.analysis.fleet.rollup.host_facts import host_rows
 from tlstax.analysis.fleet.rollup.recording import Recording, damaged, identify
 from tlstax.analysis.rows import tables as capture_tables
-from tlstax.analysis.rows.edges import open_commands
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.reader import CaptureReader
 
@@ -71,9 +70,8 @@ def explained(
 ) -> dict[type[Row], list[Row]]:
     """The rows about causes: findings, and the largest stacks of each hour."""
     resolved, taxonomy, counts = counted or _count(tables)
-    unfinished = open_commands.unfinished(tables.ledger, tables.windows, tables.threads)
     parts = capture_tables.groups(tables)
-    found, _ = findings_of(parts, tables, counts, resolved, taxonomy, unfinished)
+    found, _ = findings_of(parts, tables, counts, resolved, taxonomy)
     first = min(of.start_of(window, HOUR_NS) for window in tables.windows)
     made: dict[type[Row], list[Row]] = {
         columns.Finding: [

@@ -73,7 +73,7 @@ def recorded(capture: Path) -> tuple[Tables, list[int]]:
     with CaptureReader.open(capture) as reader:
         rows = tables.load(reader)
     every = {window.window_id for window in rows.windows}
-    found = open_commands.unfinished(rows.ledger, rows.windows, rows.threads)
+    found = rows.unfinished
     return rows, open_commands.lengths_ns(found, every)
 
 

@@ -15,6 +15,7 @@ from tlstax.__main__ import main
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.sources.bcc.source import TOOLS
+from tlstax.tests.processes import children_of
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
 
@@ -54,9 +55,8 @@ def end(process: "subprocess.Popen[str]") -> str:
 
 def tools_of(process: "subprocess.Popen[str]") -> dict[str, int]:
     """The tools that run, by name."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    names = {Path(f"/proc/{pid}/comm").read_text().strip(): int(pid) for pid in children}
-    return {tool: pid for name, pid in names.items() for tool in TOOLS if name.startswith(tool)}
+    children = children_of(process.pid).items()
+    return {tool: pid for pid, name in children for tool in TOOLS if name.startswith(tool)}
 
 
 def collectors(reader: CaptureReader) -> dict[str, schema.Collector]:

@@ -17,6 +17,7 @@ from tlstax.analysis.document import explain
 from tlstax.analysis.rows import tables
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.tests.processes import children_of
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.programs import Binaries
@@ -167,10 +168,9 @@ def test_a_source_that_is_killed_is_named_and_the_rest_is_kept(
 ) -> None:
     capture = tmp_path / "x.tlstax"
     process = attach(capture, "native,procfs,iostat,perf", "--for", "5s")
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    for pid in children:
-        if Path(f"/proc/{pid}/comm").read_text().strip() in ("iostat", "perf"):
-            os.kill(int(pid), signal.SIGKILL)
+    for pid, name in children_of(process.pid).items():
+        if name in ("iostat", "perf"):
+            os.kill(pid, signal.SIGKILL)
     _, said = process.communicate(timeout=60)
     assert process.returncode == ExitCode.FAILED
     assert "2 of the sources failed" in said

@@ -33,6 +33,7 @@ from tlstax.tests.kernel.recorder_runs import (
     serve,
 )
 from tlstax.tests.patience import COMMAND_S
+from tlstax.tests.processes import children_of
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 CGROUPS = Path("/sys/fs/cgroup")
@@ -144,12 +145,8 @@ def test_a_reader_of_the_capture_delays_nothing(
 
 def recorder_of(pid: int) -> int:
     """The recorder that a process started."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    (found,) = (
-        int(child)
-        for child in children
-        if Path(f"/proc/{child}/comm").read_text().startswith("tlstax-recorder")
-    )
+    children = children_of(pid).items()
+    (found,) = (child for child, name in children if name.startswith("tlstax-recorder"))
     return found
 
 

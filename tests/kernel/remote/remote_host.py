@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from tlstax.tests.processes import name_of
+
 USER, USER_ID, PORT = "dba", 54321, 4022
 _ENTER: Final = """
 set -e
@@ -128,8 +130,7 @@ class RemoteHost:
         before_s = time.monotonic()
         while self.processes() or self.files():
             spent_s = time.monotonic() - before_s
-            names = [Path(f"/proc/{pid}/comm").read_text() for pid in self.processes()]
-            assert spent_s < seconds, (names, self.files())
+            assert spent_s < seconds, ([name_of(pid) for pid in self.processes()], self.files())
             time.sleep(0.05)
         return time.monotonic() - before_s
 
@@ -159,6 +160,6 @@ def _is(pid: int, namespace: int, name: str) -> bool:
     try:
         if os.stat(f"/proc/{pid}/ns/mnt").st_ino != namespace:
             return False
-        return not name or Path(f"/proc/{pid}/comm").read_text().strip() == name
+        return not name or name_of(pid) == name
     except OSError:  # it has ended
         return False

@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from tlstax.tests.processes import children_of
+
 GONE_SECONDS = 5.0
 Attach = Callable[..., "subprocess.Popen[str]"]
 
 
 def children(pid: int) -> Iterator[tuple[int, str]]:
     """Pid and command line of the processes that a process started, and of theirs."""
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        yield int(child), Path(f"/proc/{child}/cmdline").read_text()
-        yield from children(int(child))
+    for child in children_of(pid):
+        with suppress(OSError):  # it has ended since
+            yield child, Path(f"/proc/{child}/cmdline").read_text()
+            yield from children(child)
 
 
 def line_of(process: "subprocess.Popen[str]") -> int:
