@@ -15,7 +15,7 @@ import pytest
 
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.preflight.cgroups import group_of
-from tlstax.tests.kernel.bpf_objects import Objects, watch_leftovers
+from tlstax.tests.bpf_objects import Objects, watch_leftovers
 from tlstax.tests.kernel.recorder_runs import HANDSHAKES, PROGRAM, Record, Started, plan_text
 
 READY = b'"ready"'

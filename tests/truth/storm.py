@@ -27,7 +27,7 @@ from typing import Final
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake
 from tlstax.tests.background_load import in_background
-from tlstax.tests.kernel.bpf_objects import watch_leftovers
+from tlstax.tests.bpf_objects import watch_leftovers
 from tlstax.tests.processes import children_of
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
