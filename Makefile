@@ -11,7 +11,7 @@ SHELL := /bin/bash
 PACKAGES_DEMO := bpftool clang libbpf-dev libbpf1 libc6-dev libelf-dev make mariadb-client-core mariadb-server-core openssl \
 	python3-venv sysbench zlib1g-dev
 PACKAGES_TEST := bpftrace chromium elfutils fonts-dejavu-core g++ gcc gdb git libbpf-tools libc6-dev libssl-dev linux-perf \
-	iproute2 openssh-client openssh-server percona-toolkit prometheus stunnel4 sudo sysstat systemd
+	iproute2 mariadb-plugin-connect mariadb-plugin-spider mariadb-server openssh-client openssh-server percona-toolkit prometheus stunnel4 sudo sysstat systemd
 PACKAGES_DRIVERS := libdbd-mariadb-perl libdbd-mysql-perl php-cli php-mysql
 PACKAGES_LINT := clang-format git shellcheck
 PACKAGES_BENCH := linux-perf

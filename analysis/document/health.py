@@ -42,6 +42,10 @@ _STACK_LOSSES: Final = {
     "stack_cut": {"on_cpu", "off_cpu"},
 }
 """Losses that remove stacks from a flame graph, by kind of time."""
+_OUTGOING: Final = (
+    "The server made {count:,} of them as a client (replication, SPIDER and the like); "
+    "figures and tables of handshakes lack them."
+)
 _EFFECT_LABELS: Final = {
     "probe": "probe hits",
     "scheduler": "scheduler events",
@@ -66,6 +70,8 @@ def examine(tables: Tables, stacks: Stacks, taxonomy: Taxonomy) -> Health:
         ),
     ]
     gaps = [GapLine(row.subject, row.consequence) for row in tables.gaps]
+    if count := len(tables.outgoing):
+        gaps.append(GapLine("handshakes with other servers", _OUTGOING.format(count=count)))
     return Health(texts, losses, closure, observer, symbols, gaps, untracked_threads)
 
 

@@ -50,6 +50,10 @@ ENGINES: Final = ("native", "bpftrace", "perf", "bcc", "pmp")
 """The engines in order of preference: a report shows the first one that recorded."""
 
 
+_UNRECOGNISED: Final = "unknown"
+"""Target.server of a program that no definition matches."""
+
+
 class _OfWindow(Protocol):
     """A row that names its window."""
 
@@ -86,6 +90,8 @@ class Tables:
     latencies: list[Latency] = field(default_factory=list)
     command_parts: list[CommandPart] = field(default_factory=list)
     handshakes: list[Handshake] = field(default_factory=list)
+    outgoing: list[Handshake] = field(default_factory=list)
+    """Those that a server made as a client of another one; they are not in `handshakes`."""
     frames: list[Frame] = field(default_factory=list)
     stacks: list[Stack] = field(default_factory=list)
     inlined: list[InlinedFrame] = field(default_factory=list)
@@ -158,10 +164,24 @@ def by_target(tables: Tables) -> Tables:
     clients = [target for target in others if target.role == "client"]
     intermediaries = [target for target in others if target.role in ("tunnel", "proxy")]
     return replace(
-        _about(tables, servers),
+        _serving(_about(tables, servers)),
         clients=_about(tables, clients) if clients else None,
         intermediaries=_about(tables, intermediaries) if intermediaries else None,
     )
+
+
+def _serving(tables: Tables) -> Tables:
+    """The rows of a server, with its handshakes with other servers apart.
+
+    A program that is not known to be a server may be a client itself.
+    """
+    if all(target.server == _UNRECOGNISED for target in tables.targets):
+        return tables
+    outgoing = [row for row in tables.handshakes if row.side == "client"]
+    if not outgoing:
+        return tables
+    incoming = [row for row in tables.handshakes if row.side != "client"]
+    return replace(tables, handshakes=incoming, outgoing=outgoing)
 
 
 def _main_engine(windows: list[Window]) -> list[Window]:

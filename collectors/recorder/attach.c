@@ -58,8 +58,11 @@ static int attach_dense(struct engine *engine, const struct plan *plan, const st
 	u32 count = 2;
 
 	pause_as(engine, 0);
-	if (engine->is_flow && engine_note_ports(engine, target->pid))
-		return -1;
+	if (uses_sockets(engine) && (engine->is_flow || !engine->has_ports)) {
+		if (engine_note_ports(engine, target->pid))
+			return -1;
+		engine->has_ports = true;
+	}
 	for (u32 i = 0; i < SOCKET_PLACES; i++)
 		if (engine_has_place(engine, i))
 			names[count++] = socket_places[i].program;

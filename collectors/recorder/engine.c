@@ -123,7 +123,7 @@ static int configure(struct engine *engine, const struct plan *plan, const struc
 	if (!error)
 		error = bpf_program__set_autoload(
 			bpf_object__find_program_by_name(engine->object, "each_file"),
-			engine->is_flow);
+			uses_sockets(engine));
 	if (!error)
 		error = walks_configure(engine->object, !engine->settings.beside);
 	const struct engine *loaded = loaded_before(engine);

@@ -34,6 +34,7 @@ struct engine {
 	struct features features;
 	bool is_covered; /* events of sockets replace the probes that the plan marks */
 	bool is_flow;	 /* they alone tell commands */
+	bool has_ports;	 /* that the target listens on: see engine_note_ports() */
 	u32 cpus_count;	 /* numbers that a CPU can have */
 	u32 shards_count;
 	u32 online_count;  /* CPUs, when it began */

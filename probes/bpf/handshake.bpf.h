@@ -14,8 +14,7 @@
 /* From openssl/ssl.h. */
 enum { SSL_NOTHING = 1 };	    /* SSL_want(): not waiting for anything */
 enum { SSL_RECEIVED_SHUTDOWN = 2 }; /* SSL_get_shutdown(): a fatal alert, too */
-enum { SIDE_SERVER = 1 };
-enum { TLS_ST_BEFORE = 0 }; /* SSL_get_state(): no message was sent or received yet */
+enum { TLS_ST_BEFORE = 0 };	    /* SSL_get_state(): no message was sent or received yet */
 
 /* From gnutls/gnutls.h: gnutls_handshake() is to be called again. */
 enum { GNUTLS_WARNING_ALERT = -16, GNUTLS_AGAIN = -28, GNUTLS_INTERRUPTED = -52 };
@@ -148,6 +147,16 @@ static __always_inline void unstitch(struct thread_slot *slot)
 		slot->depth--;
 }
 
+/*
+ * A command of a server asks another server: its time is the command's, and the record, which says
+ * whose side it was, has no operations.
+ */
+static __always_inline bool is_asking(struct thread_slot *slot)
+{
+	return !config.client && slot->handshake.is_server == 0 &&
+	       innermost_phase(slot) == PHASE_COMMAND;
+}
+
 static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 now, u64 sp, u64 ssl,
 						 u64 cookie)
 {
@@ -169,8 +178,8 @@ static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 n
 	slot->pending.kind = PENDING_NONE; /* no command is in progress */
 	unstitch(slot);
 	slot->handshake.call_count++;
-	if (in_handshake(slot))
-		settle(slot, now); /* the server's own function already opened the phase */
+	if (in_handshake(slot) || is_asking(slot))
+		settle(slot, now); /* the server's own function may have opened the phase */
 	else
 		push_phase(slot, now, sp, PHASE_HANDSHAKE, 0, 0, 0);
 }
@@ -228,7 +237,8 @@ static __always_inline bool leave_handshake_call(struct thread_slot *slot, u64 n
 	if (finished_now) {
 		if (success && !foreign)
 			read_parameters(handshake);
-		finished(slot, PHASE_HANDSHAKE, now - handshake->start_ns);
+		if (!is_asking(slot))
+			finished(slot, PHASE_HANDSHAKE, now - handshake->start_ns);
 		send_record(handshake, now, slot->tid, success ? OUTCOME_SUCCESS : OUTCOME_FAILURE);
 	}
 	settle(slot, now);

@@ -25,6 +25,7 @@
 #include "pending.bpf.h"
 #include "phases.bpf.h"
 #include "preemption.bpf.h"
+#include "sockets.bpf.h"
 #include "threads.bpf.h"
 #include "waits.bpf.h"
 
@@ -499,7 +500,7 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 		break;
 	case ACTION_PHASE_SEND:
 		if (config.covered_by_tracepoint)
-			note_answer(slot, value_at(cookie));
+			slot->unsent_bytes = value_at(cookie);
 		enter_phase(slot, now, sp, cookie,
 			    config.covered_by_tracepoint ? FRAME_SENDS : returns, leads_to);
 		break;

@@ -16,14 +16,9 @@
 #define TLSTAX_PENDING_BPF_H
 
 #include "pending_cells.bpf.h"
+#include "sockets.bpf.h"
 
 /* ---- SENT ---- */
-
-/* The phase that a frame at `depth` lies in. */
-static __always_inline u32 phase_below(struct thread_slot *slot, u32 depth)
-{
-	return depth > 1 ? slot->frames[(depth - 2) & (MAX_FRAMES - 1)].phase : slot->base;
-}
 
 /* Nothing was sent yet, or not all that the server asked for. */
 static __always_inline bool is_sending(struct thread_slot *slot)
@@ -186,21 +181,20 @@ static __always_inline void goes_on(struct thread_slot *slot, u64 now)
 }
 
 /*
- * Whether receiving there is reading the next command: a server may be the client of another one
- * while it executes. A command that has not answered yet reads from its own socket only.
+ * Whether the other end is a client: a server may be the client of another one while it executes
+ * (FEDERATED, CONNECT). What it receives from there is no command.
  */
 static __always_inline bool is_client(struct thread_slot *slot, u64 socket)
 {
-	return slot->flags & FLAG_ANSWERED || !slot->client_socket || socket == slot->client_socket;
+	return !slot->client_socket || socket == slot->client_socket || is_accepted(socket);
 }
 
-/* A record_write begins: the command answers, so it did not receive the next one before. */
-static __always_inline void note_answer(struct thread_slot *slot, u64 bytes)
+/* The command answers, so it did not receive the next one before. */
+static __always_inline void note_answer(struct thread_slot *slot)
 {
 	slot->flags |= FLAG_ANSWERED;
 	if (slot->flags & FLAG_RECEIVED)
 		slot->flags &= ~(FLAG_RECEIVES | FLAG_RECEIVED);
-	slot->unsent_bytes = bytes;
 }
 
 /* Before a boundary's own action. The start of a handshake handles this itself. */
@@ -257,13 +251,14 @@ __noinline int decide_at_exit(struct thread_slot *slot, u64 now, u64 cookie)
 
 static __always_inline void received(struct thread_slot *slot, u64 socket, u64 now)
 {
+	if (!is_client(slot, socket))
+		return;
 	slot->last_socket = socket;
 	if (slot->flags & FLAG_RECEIVES) {
 		slot->flags |= FLAG_RECEIVED;
 		return;
 	}
-	if (slot->pending.kind == PENDING_READING ||
-	    (slot->depth == 0 && slot->base != PHASE_IDLE) || !is_client(slot, socket))
+	if (slot->pending.kind == PENDING_READING || (slot->depth == 0 && slot->base != PHASE_IDLE))
 		return;
 	charge(slot, now);
 	begin_reading(slot, now);
@@ -272,7 +267,7 @@ static __always_inline void received(struct thread_slot *slot, u64 socket, u64 n
 static __always_inline void sent(struct thread_slot *slot, u64 socket, s32 result, u64 now)
 {
 	if (socket == slot->client_socket)
-		slot->flags |= FLAG_ANSWERED;
+		note_answer(slot);
 	if (slot->pending.kind == PENDING_SENT) {
 		if (socket != slot->sent_socket)
 			return;
@@ -282,6 +277,10 @@ static __always_inline void sent(struct thread_slot *slot, u64 socket, s32 resul
 		if (!is_sending(slot))
 			return;
 		charge(slot, now);
+		if (!is_client(slot, socket)) {
+			take_back_sending(slot, now);
+			return;
+		}
 	}
 	if (result == -EAGAIN)
 		return;
@@ -298,6 +297,7 @@ static __noinline void pending_wait(struct task_struct *task, struct thread_slot
 				    struct wait *wait, u64 now)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	s32 descriptor;
 
 	if (slot->pending.kind == PENDING_READING) {
 		if (wait->state == STATE_BLOCKED_DISK)
@@ -309,12 +309,14 @@ static __noinline void pending_wait(struct task_struct *task, struct thread_slot
 	switch (wait->kind) {
 	case WAIT_RECEIVE:
 	case WAIT_READ:
-		if (slot->flags & FLAG_ANSWERED ||
-		    is_client(slot, socket_of(task, SYSCALL_ARG0(regs))))
+		if (is_client(slot, socket_of(task, SYSCALL_ARG0(regs))))
 			begin_reading(slot, now);
 		break;
 	case WAIT_POLL:
-		if (slot->flags & FLAG_ANSWERED && !is_sending(slot))
+		if (!(slot->flags & FLAG_ANSWERED) || is_sending(slot))
+			break;
+		descriptor = polled_descriptor(regs);
+		if (descriptor >= 0 && is_client(slot, socket_of(task, descriptor)))
 			begin_reading(slot, now);
 		break;
 	case WAIT_EPOLL:

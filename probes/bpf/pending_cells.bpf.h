@@ -54,4 +54,31 @@ static __always_inline struct frame *pending_frame(struct thread_slot *slot)
 	return &slot->frames[(slot->pending.depth - 1) & (MAX_FRAMES - 1)];
 }
 
+/* The phase that a frame at `depth` lies in. */
+static __always_inline u32 phase_below(struct thread_slot *slot, u32 depth)
+{
+	return depth > 1 ? slot->frames[(depth - 2) & (MAX_FRAMES - 1)].phase : slot->base;
+}
+
+/*
+ * The innermost record_write asks another server: that is part of the command. So is its time, if
+ * the thread kept its CPU.
+ */
+static __noinline int take_back_sending(struct thread_slot *slot, u64 now)
+{
+	u32 depth = slot->depth;
+	if (!depth || depth > MAX_FRAMES)
+		return 0;
+	struct frame *frame = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
+	if (slot->run_start_ns <= frame->start_ns) {
+		u64 spent = now - frame->start_ns;
+		u32 below = phase_below(slot, depth) & (PHASES - 1);
+		__sync_fetch_and_add(&slot->ns[PHASE_RECORD_WRITE][STATE_ON_CPU], -spent);
+		__sync_fetch_and_add(&slot->ns[below][STATE_ON_CPU], spent);
+	}
+	slot->depth = depth - 1;
+	settle(slot, now);
+	return 0;
+}
+
 #endif

@@ -12,6 +12,8 @@
 #include "account.bpf.h"
 #include "return_address.bpf.h"
 
+enum { SIDE_SERVER = 1, SIDE_CLIENT = 2 };
+
 static __always_inline bool in_handshake(struct thread_slot *slot)
 {
 	u32 phase = innermost_phase(slot);
@@ -33,6 +35,8 @@ static __always_inline bool out_of_place(struct thread_slot *slot, u64 cookie)
 		return slot->depth > 0;
 	if (COOKIE_IN_HANDSHAKE(cookie))
 		return !in_handshake(slot);
+	if (COOKIE_ACTION(cookie) == ACTION_HANDSHAKE_BOUND && COOKIE_SIDE(cookie) == SIDE_CLIENT)
+		return innermost_phase(slot) == PHASE_COMMAND; /* which asks another server */
 	if (phase == PHASE_TDE)
 		return innermost_phase(slot) == PHASE_TDE;
 	if (phase == PHASE_COMMAND && slot->role > ROLE_CONNECTION)
@@ -280,6 +284,8 @@ static __always_inline void change_base(struct thread_slot *slot, u64 now, u64 s
 			 base == PHASE_CONNECT && (slot->base != base || slot->flags & FLAG_PARK));
 	if (base == PHASE_IDLE && slot->status == THREAD_PAUSED)
 		base = PHASE_UNKNOWN; /* its commands will not be seen */
+	if (base == PHASE_CONNECT || (flags & FLAG_POOL && !config.flow))
+		slot->client_socket = 0; /* another one's, until its first command */
 	slot->base = base;
 	slot->flags = (slot->flags & ~(FLAG_AWAIT | FLAG_PARK | FLAG_POOL)) | flags;
 	settle(slot, now);

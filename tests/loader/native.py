@@ -121,7 +121,7 @@ class Engine:
         used = self._socket_programs()
         for program in (*SOCKET_TRACEPOINTS, *SOCKET_FUNCTIONS):
             bpf.set_autoload(program, program in used)
-        bpf.set_autoload("each_file", self.plan.is_flow)
+        bpf.set_autoload("each_file", self.uses_sockets)
         config = program_memory.Config()
         config.tgid = self.pid
         config.client = {"server": 0, "client": 1}.get(self.plan.role, 2)
@@ -179,7 +179,7 @@ class Engine:
         """
         self._is_dense = True
         self._set_control(paused=0)
-        if self.plan.is_flow:  # sockets of clients have the ports that it listens on
+        if self.uses_sockets:  # those of clients have the ports that it listens on
             self._object.run_iterator("each_file", self.pid)
         for name in self._dense_tracepoints:
             self._attach_program(name, self._dense)

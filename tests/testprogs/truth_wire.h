@@ -21,6 +21,7 @@ enum wire {
 	REMOTE_DISK,	   /* receives, waits for the disk, and answers */
 	PIPELINED,	   /* two commands that came together */
 	ALREADY,	   /* the next command is there before it is asked for */
+	REMOTE_AFTER,	   /* answers, is a client of another server then, and sends nothing more */
 	WIRES,		   /* what follows is not in the round of all: only sockets tell it so */
 	LATE_BODY = WIRES, /* the body of the client's message comes some time after its head */
 };
@@ -130,6 +131,8 @@ PHASE_CALL void tt_dispatch_wire(struct server *server, enum wire wire)
 	write_and_clean_up(server, how, delay);
 	if (wire == ALREADY) /* the next message comes meanwhile */
 		spin(COMMAND, server->unit_ns);
+	if (wire == REMOTE_AFTER)
+		receive_packets(server, &server->remote, COMMAND);
 }
 
 enum reading { BLOCKS, POLLS, BUFFERED };

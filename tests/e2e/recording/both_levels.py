@@ -35,8 +35,13 @@ class Seen:
     cells: Cells
     counts: Counter[str]
     latencies: dict[str, Counter[int]]  # of all threads: instances by bucket
-    handshakes_count: int
+    handshakes: Counter[int]  # by side: 1 as a server, 0 as a client, -1 unknown
     losses: dict[str, int]  # of the ledger and the records: see real_losses
+
+    @property
+    def handshakes_count(self) -> int:
+        """Of both sides."""
+        return self.handshakes.total()
 
     @property
     def told(self) -> dict[str, int]:
@@ -97,8 +102,8 @@ class Watcher:
             for phase, name in enumerate(PHASES):
                 counts[name] += slot.counts[phase] - was_counted[phase]
         losses = {kind: n for kind, n in self._engine.loss_counts().items() if n}
-        records = self._engine.maps.handshake_records()
-        return Seen(+cells, +counts, self._latencies(), len(records), losses)
+        sides = Counter(record.is_server for record in self._engine.maps.handshake_records())
+        return Seen(+cells, +counts, self._latencies(), sides, losses)
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,37 @@ def test_closing_a_statement_is_a_command_without_an_answer(
     assert both.flow.counts["command"] == TIMES * 5
 
 
+FETCHES: Final = "SHOW GLOBAL STATUS LIKE 'Com_stmt_fetch'"
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("columns", ["seq", "seq, REPEAT('x', 5000)"], ids=["small", "many-sends"])
+def test_each_fetch_from_a_cursor_is_a_command(
+    server: PrivateServer, observe: Observe, columns: str
+) -> None:
+    counted = []
+
+    def fetches_count() -> int:
+        with server.open_status() as session:
+            ((_, count),) = session.query(FETCHES)
+        return int(count)
+
+    def work() -> None:
+        for _ in range(TIMES // 10):
+            counted.append(client.fetch_by_cursor(f"SELECT {columns} FROM seq_1_to_60", 20))
+
+    with connected(server) as client:
+        client.query("SELECT 1")
+        before_count = fetches_count()
+        both = observe(work)
+        fetched_count = fetches_count() - before_count
+    agree(both)
+    assert set(counted) == {60}
+    assert fetched_count >= 3 * len(counted)
+    # Besides, each is prepared, executed and closed.
+    assert both.flow.counts["command"] == fetched_count + 3 * len(counted)
+
+
 @pytest.mark.timing
 def test_waiting_for_a_client_s_file_is_no_idling(
     server: PrivateServer, observe: Observe, tmp_path: Path

@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 POOL: Final = ("thread_handling = pool-of-threads", "thread_pool_size = 2")
 # From mysql.h.
 OPT_COMPRESS, OPT_LOCAL_INFILE = 1, 8
+STMT_ATTR_CURSOR_TYPE, STMT_ATTR_PREFETCH_ROWS = 1, 2
+CURSOR_TYPE_READ_ONLY, NO_DATA = 1, 100
 CLIENT_LOCAL_FILES, CLIENT_MULTI_STATEMENTS = 1 << 7, 1 << 16
 TIMES: Final = 40
 ROWS_COUNT: Final = 20_000
@@ -86,6 +88,28 @@ class Connection:
             self._check(self._library.mysql_stmt_store_result(statement))
             self._library.mysql_stmt_free_result(statement)
         self._library.mysql_stmt_close(statement)
+
+    def fetch_by_cursor(self, text: str, rows_at_once: int) -> int:
+        """Open a cursor on the server and fetch all of its rows; how many there were.
+
+        COM_STMT_PREPARE, COM_STMT_EXECUTE, COM_STMT_FETCH for some rows each, COM_STMT_CLOSE.
+        """
+        statement = ctypes.c_void_p(self._library.mysql_stmt_init(self._handle))
+        for attribute, value in (
+            (STMT_ATTR_CURSOR_TYPE, CURSOR_TYPE_READ_ONLY),
+            (STMT_ATTR_PREFETCH_ROWS, rows_at_once),
+        ):
+            number = ctypes.byref(ctypes.c_ulong(value))
+            self._check(self._library.mysql_stmt_attr_set(statement, attribute, number))
+        size = ctypes.c_ulong(len(text))
+        self._check(self._library.mysql_stmt_prepare(statement, text.encode(), size))
+        self._check(self._library.mysql_stmt_execute(statement))
+        count = 0
+        while not (ended := self._library.mysql_stmt_fetch(statement)):
+            count += 1
+        assert ended == NO_DATA
+        self._library.mysql_stmt_close(statement)
+        return count
 
     def close(self) -> None:
         """Say goodbye."""
