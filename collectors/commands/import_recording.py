@@ -89,6 +89,13 @@ def run(options: argparse.Namespace) -> int:
             text = import_stream(stream, name, options.output, options.force, number)
         print(f"{options.output}: {text}", file=sys.stderr)
         return int(ExitCode.OK)
+    if options.pid is not None:
+        raise TlstaxError(
+            f"cannot import {options.recording}",
+            "--pid chooses from a stream of tlstax-recorder, and this is none",
+            "leave out --pid",
+            ExitCode.USAGE,
+        )
     rows, engine = _read(options.recording, options.root, options.hz)
     samples = sum(row.sample_count for row in rows if isinstance(row, schema.SampleStack))
     if not samples:
@@ -111,11 +118,13 @@ def _number(stream: BinaryIO, name: str, pid: int | None) -> int:
     """The number of the process in a stream; 0 for one that has none, which its reader refuses."""
     pids = targets_of(stream)
     stream.seek(0)
+    if not pids:
+        return 0  # its reader says what is wrong
     if pid in pids:
-        return pids.index(pid)
-    if pid is None and len(pids) <= 1:
-        return 0
-    known = ", ".join(map(str, pids)) or "none that can be read"
+        return pids[pid]
+    if pid is None and len(pids) == 1:
+        return next(iter(pids.values()))
+    known = ", ".join(map(str, pids))
     raise TlstaxError(
         f"cannot import {name}",
         f"it has the processes {known}" if pid is None else f"it has no process {pid}: {known}",

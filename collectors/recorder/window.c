@@ -104,7 +104,7 @@ static void describe(const struct windows *windows, const struct engine *engine,
 	window->timed = statistics_are_on();
 	window->merged_count = windows->merged_count;
 	window->own_cpu_ns = session_cpu_ns();
-	window->resident_bytes = session->number ? 0 : read_resident_bytes();
+	window->resident_bytes = read_resident_bytes();
 	window->host_user_ns = host[0];
 	window->host_system_ns = host[1];
 	window->host_interrupt_ns = host[2];

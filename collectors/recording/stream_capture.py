@@ -77,7 +77,7 @@ def import_stream(
         writer.discard()
         raise
     text = f"{parts_count - 2} windows of process {replay.pid}"
-    if replay.reading.why_ended or replay.end is None:
+    if replay.end is None:
         text += f"; {name} has no end: {replay.reading.why_ended or 'it was cut'}"
     return text
 

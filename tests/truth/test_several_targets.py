@@ -53,7 +53,7 @@ def measure_all(
 
             recorded = record_all(plans, tmp_path, go)
             with (tmp_path / "truth.stream").open("rb") as stream:
-                assert targets_of(stream) == list(plans)
+                assert list(targets_of(stream)) == list(plans)
             return [
                 measured_of(pid, lines, one, level, real_losses)
                 for pid, lines, one in zip(plans, said, recorded, strict=True)

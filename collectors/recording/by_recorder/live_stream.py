@@ -116,8 +116,8 @@ class LiveStream(LivePart):
             end = at + _HEAD_BYTES + head.length_bytes
             is_frame = head.magic == _MAGIC and head.length_bytes <= _MOST
             if not is_frame or head.target >= len(self.parts):
-                for part in self.parts:
-                    part.take_damaged(bytes(self._mixed[at:]))
+                for part in self.parts:  # whoever reads finds no frame there
+                    part.take_damaged(bytes(_HEAD_BYTES))
                 self._is_broken = True
                 at = len(self._mixed)
                 break

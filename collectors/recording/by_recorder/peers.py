@@ -21,6 +21,7 @@ from tlstax.collectors.recording.proc_clocks import BothClocks
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.safe_request import preflight
 from tlstax.collectors.recording.stack_store import UnnamedFrames
+from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.tables_file import usable_tables
 from tlstax.collectors.recording.target_rows import SERVER_ID
@@ -31,6 +32,8 @@ ROOM_LEAST: Final = 256
 """Room for threads of a client."""
 TUNNEL_ROOM_LEAST: Final = 2048
 """Of a tunnel or proxy: some start a thread per connection, which counts until the next cut."""
+_OTHERS_MOST: Final = definition().number("TARGETS_MOST") - 1
+"""Processes that the server's recorder records besides it."""
 _ON_COMMAND: Final = "1440m"
 """Length of a window that nobody ends: a day."""
 
@@ -75,6 +78,7 @@ class Peer:
     def __init__(self, asked: Asked, role: str, child: ChildPart | None = None) -> None:
         """Attach to it, or have `child`: the server's recorder is attached to it already."""
         self.pid, self.role = asked.recorded.target.pid, role
+        self.has_own_recorder = child is None
         self.has_begun = False
         """Whether it has windows."""
         self._session = RecorderSession(*asked, child=child)
@@ -154,7 +158,7 @@ class PeerSet:
     @property
     def resident_bytes(self) -> int:
         """Memory of their recorders."""
-        return sum(peer.own_costs[1] for peer in self._peers)
+        return sum(peer.own_costs[1] for peer in self._peers if peer.has_own_recorder)
 
     def attach(self, request: PeerRequest) -> Peer:
         """Attach to another one, which has windows after `begin`.
@@ -171,18 +175,19 @@ class PeerSet:
 
         Raises what `attach` does.
         """
-        for pid in request.clients:
+        for pid in request.clients[:_OTHERS_MOST]:
             one = PeerRequest(pid, "client", "", request)
             self._require_once(one)
             self._waiting.append(self._asked(one))
         return self._waiting
 
-    def attach_parts(self, parts: Iterable[ChildPart]) -> list[Peer]:
-        """Those that were asked for; the server's recorder is attached to them."""
+    def attach_clients(self, parts: Iterable[ChildPart], request: Request) -> list[Peer]:
+        """The server's recorder is attached to those that were asked for; attach to the rest."""
         made = [Peer(*of) for of in zip(self._waiting, repeat("client"), parts, strict=False)]
         self._waiting = []
         self._peers += made
-        return made
+        rest = (PeerRequest(pid, "client", "", request) for pid in request.clients[_OTHERS_MOST:])
+        return made + [self.attach(one) for one in rest]
 
     def _asked(self, request: PeerRequest) -> Asked:
         asked = _asked_of(self._last_target_id + 1, request, self._tables)

@@ -136,7 +136,7 @@ class Recorder:
             self._writer.add(request.sources.start())
         self._store()  # with a budget: the trial
         if request.clients:
-            self._begin_peers(self._peers.attach_parts(session.parts))
+            self._begin_peers(self._peers.attach_clients(session.parts, request))
         self._writer.take_place()  # last: what fails until here leaves an earlier capture there
         self._writer.set_patience(_PATIENCE_S)  # of the connection to where it is now
 
@@ -312,7 +312,10 @@ class Recorder:
 
     def _judge(self, status: int) -> None:
         """What the exit status says of the recording."""
-        if status in (ExitCode.OK, ExitCode.TARGET) and self._session.replay.end is not None:
+        end = self._session.replay.end
+        if self._session.parts and end is not None:
+            status = int(end.exit_code)  # the server's own: the recorder's speaks of all processes
+        if status in (ExitCode.OK, ExitCode.TARGET) and end is not None:
             self._is_whole = status == ExitCode.OK
             return
         self._error = TlstaxError(

@@ -14,7 +14,7 @@ from tlstax.collectors.host.clock import cpu_used_ns, monotonic_ns
 from tlstax.collectors.placement.model import FunctionPlan, Plan
 from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.symbols import Place, Symbolizer
-from tlstax.collectors.process.target import Target
+from tlstax.collectors.process.target import Target, still_runs
 from tlstax.collectors.process.target_fate import require_same_program
 from tlstax.collectors.recording.by_recorder.child import ChildPart, ChildTarget, RecorderChild
 from tlstax.collectors.recording.proc_clocks import BothClocks, Clocks
@@ -133,7 +133,10 @@ class RecorderSession:
     def begin_at(self, start_ns: int) -> None:
         """Leave out what was recorded up to this time: the first window begins there."""
         self.cut(start_ns)
-        if self._take_window():
+        while is_there := self._take_window():
+            if int(self.replay.window.end_ns) >= start_ns:
+                break  # not one that a cut of the server had ended before
+        if is_there:
             self.replay.window.end_ns = start_ns
             self.rows = self._new_rows()
 
@@ -170,10 +173,11 @@ class RecorderSession:
         self._child.end()
         status = self._child.close()
         do = "see `tlstax doctor PID`"
+        clients = " or one of its clients" if self.parts else ""
         if status == ExitCode.BUDGET:
             do = "Or record without a limit: --budget none"
         return TlstaxError(
-            f"process {self.target.pid} cannot be recorded",
+            f"process {self.target.pid}{clients} cannot be recorded",
             self._child.said if status > 0 else why,
             do,
             code_of(status),
@@ -233,8 +237,10 @@ class RecorderSession:
     ) -> tuple[list[schema.Row], WindowTotals] | None:
         """The next window, taken to end then: `cut` asked for it, or the process ended before.
 
-        None after the end.
+        None after the end, and where a cut of the server ended it already: it is in that one.
         """
+        if int(self.replay.window.end_ns) >= end_ns:
+            return None
         if not self._take_window():
             return None
         if self._growing and self._growing.grow(self.replay.mappings):
@@ -293,7 +299,7 @@ class RecorderSession:
         What was recorded since its last window is left out, the frames without names are left to
         `unnamed`.
         """
-        is_over = self.has_ended
+        is_over = self.has_ended and not still_runs(self.target)
         self._child.end()
         while self._take_window():
             pass

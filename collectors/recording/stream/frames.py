@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from tlstax.collectors.recording.stream.definition import definition
 
 _MOST: Final = definition().number("FRAME_MOST")
+_TARGETS_MOST: Final = definition().number("TARGETS_MOST")
 _MAGIC: Final = definition().number("MAGIC")
 VERSION: Final = definition().number("VERSION")
 _HEAD: Final = definition().layout("head")
@@ -65,8 +66,8 @@ def read_frames(stream: Source, reading: Reading) -> Iterator[Frame]:
             yield frame
 
 
-def targets_of(stream: Source) -> list[int]:
-    """Process ids of a stream's targets, by number; empty if it is damaged before the first."""
+def targets_of(stream: Source) -> dict[int, int]:
+    """Numbers of a stream's targets by process id; empty if it is damaged before the first."""
     reading, pids = Reading(), dict[int, int]()
     while head_bytes := stream.read(ctypes.sizeof(_HEAD)):
         reading.target = -1  # of each frame: their numbers are not compared
@@ -76,8 +77,11 @@ def targets_of(stream: Source) -> list[int]:
         target, frame = whole
         with suppress(ValueError):  # its reader says what is wrong
             if frame.type == _START:
-                pids[target] = int(record("start", frame.content).pid)
-    return [pids[target] for target in sorted(pids)]
+                pids.setdefault(target, int(record("start", frame.content).pid))
+    found: dict[int, int] = {}
+    for target in sorted(pids):
+        found.setdefault(pids[target], target)
+    return found
 
 
 def _whole(head_bytes: bytes, stream: Source, reading: Reading) -> tuple[int, Frame] | None:
@@ -96,6 +100,9 @@ def _whole(head_bytes: bytes, stream: Source, reading: Reading) -> tuple[int, Fr
         return None
     if head.length_bytes > _MOST or head.length_bytes % 8 or head.used_bytes > head.length_bytes:
         reading.why_ended = "a frame has an impossible length"
+        return None
+    if head.target >= _TARGETS_MOST:
+        reading.why_ended = "a frame is of no target"
         return None
     content = stream.read(head.length_bytes)
     if len(content) < head.length_bytes:

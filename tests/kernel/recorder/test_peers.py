@@ -16,7 +16,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.host.clock import cpu_used_ns
-from tlstax.collectors.recording.by_recorder import child
+from tlstax.collectors.recording.by_recorder import child, peers
 from tlstax.collectors.recording.by_recorder.peers import Peer, PeerRequest, PeerSet
 from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
@@ -103,6 +103,50 @@ def test_clients_that_are_there_from_the_start_have_no_recorder_of_their_own(
     spent_ns = [row.engine_cpu_ns for row in rows_of(capture, schema.System)]
     assert all(ns >= 0 for ns in spent_ns)
     assert sum(spent_ns) > 0
+
+
+def test_a_server_that_is_killed_ends_the_recording_though_its_client_lives(
+    server: "subprocess.Popen[bytes]", client: "subprocess.Popen[bytes]", repository: Path,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """The recorder's exit status is that of all processes; the recording is the server's."""
+    request = request_for(server.pid, repository, tmp_path / "a.tlstax", clients=(client.pid,))
+    with Recorder(request) as recording:
+        server.kill()
+        server.wait()
+        until_s = time.monotonic() + LATER_S
+        while not recording.ending and time.monotonic() < until_s:
+            recording.poll(POLL_S)
+    assert recording.ending == "it exited or was killed"
+    assert client.poll() is None
+
+
+@pytest.mark.parametrize("at_once_most", [1, 15])
+def test_clients_beyond_those_of_one_recorder_and_later_ones(
+    server: "subprocess.Popen[bytes]", program: Path, started: Started, repository: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once_most: int,
+) -> None:  # fmt: skip
+    """All windows end with the server's, and none is that of the time before."""
+    monkeypatch.setattr(peers, "_OTHERS_MOST", at_once_most)
+    clients = [started(program, "tls", "s" * (FEW + number)) for number in range(3)]
+    capture, before = tmp_path / "a.tlstax", recorders()
+    first = tuple(one.pid for one in clients[:2])
+    with Recorder(request_for(server.pid, repository, capture, clients=first)) as recording:
+        assert recorders() == before + 1 + (at_once_most == 1)
+        recording.add_client(clients[2].pid)
+        for one in clients:
+            serve(one)
+        poll_for(recording, LATER_S)
+        assert not recording.ending
+    targets = {row.target_id: row.pid for row in rows_of(capture, schema.Target)}
+    windows = {row.window_id: row for row in rows_of(capture, schema.Window)}
+    shakes = rows_of(capture, schema.Handshake)
+    done = Counter(targets[windows[row.window_id].target_id] for row in shakes)
+    assert done == {one.pid: FEW + number for number, one in enumerate(clients)}
+    ends = {row.end_ns for row in windows.values() if row.target_id == 1}
+    assert {row.end_ns for row in windows.values()} == ends
+    for row in shakes:
+        assert windows[row.window_id].start_ns <= row.end_ns <= windows[row.window_id].end_ns
 
 
 def test_a_queue_is_emptied_between_windows(

@@ -196,7 +196,7 @@ def test_each_is_imported_by_its_pid(
     recorder.terminate()
     recorder.communicate(timeout=COMMAND_S)
     stream, pids = tmp_path / "a.stream", [server.pid for server in servers]
-    assert targets_of(io.BytesIO(stream.read_bytes())) == pids
+    assert list(targets_of(io.BytesIO(stream.read_bytes()))) == pids
     for pid, count in zip(pids, COUNTS, strict=True):
         capture = tmp_path / f"{pid}.tlstax"
         assert main(["import", str(stream), "--pid", str(pid), "-o", str(capture)]) == OK

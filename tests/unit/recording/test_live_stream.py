@@ -132,7 +132,7 @@ def mixed(seed: int) -> tuple[bytes, list[bytes]]:
 @pytest.mark.parametrize("seed", range(10))
 def test_each_target_has_its_own_frames(seed: int) -> None:
     whole, alone = mixed(seed)
-    assert targets_of(io.BytesIO(whole)) == list(PIDS)
+    assert targets_of(io.BytesIO(whole)) == {pid: at for at, pid in enumerate(PIDS)}
     for target, own in enumerate(alone):
         reading = Reading(target=target)
         found = list(read_frames(io.BytesIO(whole), reading))
@@ -164,7 +164,7 @@ def test_a_pipe_is_divided_among_targets(seed: int) -> None:
 
 @pytest.mark.parametrize("target", [len(PIDS), 255])
 def test_a_frame_of_no_target_ends_the_stream_for_all(target: int) -> None:
-    whole, alone = mixed(1)
+    whole, _ = mixed(1)
     reading, writing = os.pipe()
     live = LiveStream(reading, others_count=len(PIDS) - 1)
     os.write(writing, frame(0, "START", struct("start", pid=1), target=target) + whole)
@@ -173,9 +173,26 @@ def test_a_frame_of_no_target_ends_the_stream_for_all(target: int) -> None:
     for number, part in enumerate(live.parts):
         assert part.is_readable_to_a_window, "waiting for one would never end"
         assert part.windows_count == 0
-        assert part.read(len(whole)) != alone[number]
+        reading = Reading(target=number)
+        assert list(read_frames(part, reading)) == []
+        assert reading.why_ended == "it is no stream"
     assert not live.fill()
     assert all(part.is_over for part in live.parts)
+
+
+def test_what_is_behind_no_frame_is_nobodys() -> None:
+    whole, alone = mixed(1)
+    reading, writing = os.pipe()
+    live = LiveStream(reading, others_count=len(PIDS) - 1)
+    os.write(writing, whole + b"no frame" * 8 + whole)
+    os.close(writing)
+    while live.fill():
+        pass
+    for number, part in enumerate(live.parts):
+        seen, expected = Reading(target=number), Reading(target=number)
+        frames = list(read_frames(io.BytesIO(alone[number]), expected))
+        assert list(read_frames(part, seen)) == frames
+        assert (seen.why_ended, expected.why_ended) == ("what follows is no frame", "")
 
 
 def test_a_frame_that_one_target_lacks_is_no_gap_of_another() -> None:
