@@ -145,7 +145,7 @@ recorder: ; @echo "make recorder ARCH=$(ARCH): tlstax knows x86_64 and aarch64; 
 endif
 
 # The same bytes from the same sources: no paths, no times, no build-id of the linker's own.
-STATIC := -Os -ffunction-sections -fdata-sections -static -Wl,--gc-sections -Wl,--build-id=sha1 -s
+STATIC := -Os -fno-asynchronous-unwind-tables -ffunction-sections -fdata-sections -static -Wl,--gc-sections -Wl,--build-id=sha1 -s
 $(RECORDER): $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER_OBJECTS) | packages-demo
 	@echo "==> $@"
 	@mkdir -p $(@D)

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "beginning.h"
 
+#include <signal.h>
+
+#include "failure.h"
 #include "links.h"
 #include "privileges.h"
 #include "rates.h"
@@ -56,22 +59,6 @@ static int load(void)
 	return 0;
 }
 
-static int attach(void)
-{
-	struct engine *engine = &session->engine;
-
-	if (function_probes_begin(engine, &session->plan, &session->target))
-		return -1;
-	statistics_turn(true);
-	if (engine_attach(engine, &session->plan, &session->target, (int)engine->settings.level) ||
-	    stretches_attach() ||
-	    start_put(engine, &session->plan, &session->target, &session->options,
-		      session->plan_text, session->plan_bytes))
-		return -1;
-	session->progress = PROGRESS_STARTED;
-	return 0;
-}
-
 static int start_recording(void)
 {
 	const struct options *options = &session->options;
@@ -86,12 +73,40 @@ static int start_recording(void)
 	return 0;
 }
 
+static int attach(void)
+{
+	struct engine *engine = &session->engine;
+
+	if (function_probes_begin(engine, &session->plan, &session->target))
+		return -1;
+	statistics_turn(true);
+	if (engine_attach(engine, &session->plan, &session->target, (int)engine->settings.level) ||
+	    stretches_attach() ||
+	    start_put(engine, &session->plan, &session->target, &session->options,
+		      session->plan_text, session->plan_bytes))
+		return -1;
+	session->progress = PROGRESS_STARTED;
+	return start_recording(); /* what it costs counts, while others are being attached to */
+}
+
+static bool is_asked_to_end(void)
+{
+	sigset_t waiting;
+
+	return !sigpending(&waiting) &&
+	       (sigismember(&waiting, SIGINT) || sigismember(&waiting, SIGTERM) ||
+		sigismember(&waiting, SIGHUP));
+}
+
 static int for_each(int (*step)(void))
 {
 	for (u32 i = 0; i < sessions_count(); i++) {
 		session_turn(i);
 		if (step())
 			return -1;
+		if (i + 1 < sessions_count() && is_asked_to_end())
+			return fail(EXIT_CODE_FAILED,
+				    "it was asked to end before all processes were attached to");
 	}
 	return 0;
 }
@@ -102,7 +117,7 @@ int begin_all(void)
 	if (for_each(load) || links_prepare())
 		return -1;
 	watchdog_arm(true);
-	if (for_each(attach) || for_each(start_recording))
+	if (for_each(attach))
 		return -1;
 	bool is_filtered = privileges_keep_needed(watchdog_pid());
 	for (u32 i = 0; i < sessions_count(); i++)

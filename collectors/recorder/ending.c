@@ -39,8 +39,11 @@ void ending_detach(void)
 
 bool ending_cut(void)
 {
+	u64 merged_count = session->windows.merged_count;
+
 	if (session->progress == PROGRESS_DETACHED && schedule_cut_last())
 		session->progress = PROGRESS_READ;
+	session->windows.merged_count = merged_count; /* tried again: no further window */
 	return session->progress >= PROGRESS_READ;
 }
 

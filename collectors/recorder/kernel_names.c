@@ -9,6 +9,9 @@
 #include "totals.h"
 #include "watchdog.h"
 
+#define ROOM_FOR_END_BYTES \
+	(sizeof(struct stream_error) + sizeof(struct stream_end) + 4 * sizeof(struct stream_head))
+
 enum { ADDRESSES_MOST = 16384, TABLE_SIZE = 4 * ADDRESSES_MOST, NAME_MOST = 96 };
 
 static u64 table[TABLE_SIZE]; /* open addressing; 0: empty */
@@ -89,6 +92,8 @@ void kernel_names_put(void)
 	qsort(addresses, addresses_count, sizeof(*addresses), compare);
 	read_symbols(names);
 	for (u32 i = 0; i < addresses_count; i++) {
+		if (!output_has_room(sizeof(struct stream_kernel_name) + ROOM_FOR_END_BYTES))
+			return;
 		if (i && names[i].address < names[i - 1].address)
 			names[i] = names[i - 1];
 		if (!names[i].address)

@@ -64,8 +64,11 @@ static void *close_links(void *unused)
 		entry->fd = -1;
 		state.busy++;
 		pthread_mutex_unlock(&state.lock);
+		u64 before_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
 		close(fd);
+		u64 spent_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - before_ns;
 		pthread_mutex_lock(&state.lock);
+		session_charge(state.target, spent_ns);
 		state.busy--;
 		pthread_cond_signal(&state.done);
 	}

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -101,17 +102,33 @@ static bool wait_for_event(u64 wake_ns)
 	       (events[2].revents && !control_take());
 }
 
-/* What is due of the target whose turn it is; false: its recording ends. */
-static bool go_on(void)
+/* Whether the target whose turn it is has ended; it may have just now, with a signal to us. */
+static bool has_ended(void)
 {
+	struct pollfd process = {.fd = session->target.pidfd, .events = POLLIN};
 	struct lifecycle life;
 
 	engine_read_lifecycle(&session->engine, &life);
 	if (life.executed_ns)
 		ending_of_target(target_program(&session->target));
-	else if (session->is_gone)
+	else if (session->is_gone || poll(&process, 1, 0) == 1)
 		ending_of_target(NULL);
-	return !failure.code && !schedule_step();
+	else
+		return false;
+	return true;
+}
+
+/* What is due of the target whose turn it is; false: its recording ends. */
+static bool go_on(void)
+{
+	if (has_ended() || failure.code)
+		return false;
+	if (!schedule_step())
+		return true;
+	/* An earlier reason is kept. */
+	fail(EXIT_CODE_HOST, "process %d: probes could not be attached or detached: %s",
+	     session->target.pid, strerror(errno));
+	return false;
 }
 
 /* When something is to be done next, `end_ns` at the latest; 0: nothing is recorded any more. */
@@ -138,6 +155,16 @@ static void end_one(void)
 	tell("process %d: %s", session->target.pid, session->failure.text);
 }
 
+/* What comes after the last window, when there is room: it is not tried again. */
+static void close_one(void)
+{
+	bool is_waiting =
+		session->progress == PROGRESS_DETACHED || session->progress == PROGRESS_READ;
+
+	if (is_waiting && output_has_room(session->options.queue_bytes / 2) && ending_cut())
+		ending_close();
+}
+
 static u32 recording_count(void)
 {
 	u32 count = 0;
@@ -155,12 +182,13 @@ static void record(u64 for_ns, int output)
 		if (wait_for_event(wake_ns))
 			return;
 		bool is_cut = control_cut(&cut_ns);
+		if (is_cut && !cut_ns)
+			cut_ns = monotonic_ns(); /* the same for all */
 		if (monotonic_ns() >= end_ns || watchdog_check() || is_reader_lost(output))
 			return;
 		for (u32 i = 0; i < sessions_count(); i++) {
 			session_turn(i);
-			if (session->progress == PROGRESS_DETACHED && ending_cut())
-				ending_close();
+			close_one();
 			if (!is_recording(session))
 				continue;
 			if (is_cut)
@@ -170,8 +198,7 @@ static void record(u64 for_ns, int output)
 			if (recording_count() == 1)
 				return;
 			end_one();
-			if (ending_cut())
-				ending_close();
+			close_one();
 		}
 	}
 }
@@ -179,12 +206,17 @@ static void record(u64 for_ns, int output)
 /* Read and detach all, then say the rest. */
 static void finish(void)
 {
-	bool is_started = false;
+	bool is_started = false, is_stuck = false;
 
 	for (u32 i = 0; i < sessions_count(); i++) {
+		struct failure of_all = failure;
 		session_turn(i);
+		if (is_recording(session))
+			has_ended();
 		if (session->progress < PROGRESS_DETACHED)
 			ending_detach();
+		if (session->failure.code == EXIT_CODE_TARGET && sessions_count() > 1)
+			failure = of_all; /* not that of the next one */
 		is_started |= session->is_started;
 	}
 	watchdog_arm(false);
@@ -192,8 +224,12 @@ static void finish(void)
 		session_turn(i);
 		/* What had no room is still in the maps. */
 		bool is_cut = session->progress >= PROGRESS_READ;
-		for (int k = 0; !is_cut && k < ATTEMPTS && !output_finish(STUCK_NS); k++)
-			is_cut = ending_cut();
+		for (int k = 0; !is_cut && k < ATTEMPTS && !is_stuck; k++) {
+			is_stuck = output_finish(STUCK_NS);
+			is_cut = !is_stuck && ending_cut();
+		}
+		if (i && !is_stuck) /* the names of the one before filled the queue */
+			is_stuck = output_finish(STUCK_NS);
 		if (session->progress != PROGRESS_OVER)
 			ending_close();
 	}
@@ -215,6 +251,8 @@ static void judge_all(void)
 		ended_count += session_of(i)->failure.code == EXIT_CODE_TARGET;
 	if (failure.code == EXIT_CODE_TARGET && ended_count < sessions_count())
 		failure = (struct failure){0};
+	if (!failure.code && ended_count == sessions_count())
+		failure = session_of(0)->failure;
 	for (u32 i = 0; i < sessions_count() && !failure.code; i++)
 		if (session_of(i)->failure.code != EXIT_CODE_TARGET)
 			failure = session_of(i)->failure;
@@ -302,8 +340,13 @@ static void fill_standard_streams(void)
 int main(int count, char **arguments)
 {
 	int output = -1;
+	struct rlimit files;
 
 	fill_standard_streams();
+	if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < files.rlim_max) {
+		files.rlim_cur = files.rlim_max; /* each target holds hundreds */
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
 	int done = open_sessions(count, arguments);
 	if (done > 0)
 		return EXIT_CODE_OK;

@@ -143,7 +143,7 @@ static double sample_cost(const struct reading *before, const struct reading *af
 						     (double)session->engine.online_count *
 						     (double)length_ns / (double)NS_PER_S;
 
-	if (runs && ticks > 0)
+	if (runs && ticks > 0 && after->is_timed) /* not of a part: statistics are the host's */
 		meter.tick_ns = run_ns / ticks;
 	return ticks * meter.tick_ns;
 }

@@ -13,7 +13,9 @@ struct session *session;
 
 static struct session *sessions[STREAM_TARGETS_MOST];
 static u32 count;
-static u64 turned_ns; /* CPU time of this thread when the present turn began */
+static u64 turned_ns;  /* CPU time of this thread when the present turn began */
+static u64 charged_ns; /* of other threads, for targets */
+static u64 shared_ns;  /* for none of them: what some target had already */
 
 int session_add(void)
 {
@@ -57,12 +59,30 @@ void session_turn(u32 number)
 	budget_set_floor(session->options.floor_cpus);
 }
 
+void session_charge(u32 number, u64 cpu_ns)
+{
+	sessions[number]->cpu_ns += cpu_ns;
+	charged_ns += cpu_ns;
+}
+
+/* The first one that is not over has what is for none of them. */
+static bool pays_shared(void)
+{
+	for (u32 i = 0; i < count; i++)
+		if (sessions[i]->progress < PROGRESS_OVER)
+			return sessions[i] == session;
+	return !session->number;
+}
+
 u64 session_cpu_ns(void)
 {
 	u64 now_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-	u64 own_ns = session->cpu_ns + now_ns - turned_ns;
 
-	if (session->number)
-		return own_ns;
-	return own_ns + clock_ns(CLOCK_PROCESS_CPUTIME_ID) - now_ns + watchdog_cpu_ns();
+	if (pays_shared()) {
+		u64 all_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - now_ns + watchdog_cpu_ns() -
+			     charged_ns;
+		session->cpu_ns += all_ns - shared_ns;
+		shared_ns = all_ns;
+	}
+	return session->cpu_ns + now_ns - turned_ns;
 }

@@ -71,8 +71,12 @@ void session_turn(u32 number);
 
 /*
  * CPU time of the recorder for the target whose turn it is. What is for none of them, as writing
- * the stream and the watchdog, is the first one's: the sum over all is that of the processes.
+ * the stream and the watchdog, is that of the first one that is not over: the sum over all is that
+ * of the processes.
  */
 u64 session_cpu_ns(void);
+
+/* CPU time that another thread used for a target. The threads that do so exclude each other. */
+void session_charge(u32 number, u64 cpu_ns);
 
 #endif
