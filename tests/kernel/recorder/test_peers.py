@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A client recorded beside a server: what its recorder wrote arrives, whatever ends when."""
 
+import os
 import subprocess
 import time
 from collections import Counter
@@ -21,6 +22,7 @@ from tlstax.collectors.recording.by_recorder.peers import Peer, PeerRequest, Pee
 from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.tests.kernel.recorder_runs import Breakpoints, Leftover, Started, rows_of, serve
+from tlstax.tests.processes import children_of
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 MANY: Final = 1600  # handshakes: more than a small queue and its pipe hold
@@ -41,12 +43,8 @@ def client(program: Path, started: Started) -> "subprocess.Popen[bytes]":
 
 
 def recorders() -> int:
-    """How many recorders run, without their watchdogs."""
-    found = 0
-    for file in Path("/proc").glob("[0-9]*/comm"):
-        with suppress(OSError):
-            found += file.read_text() == "tlstax-recorder\n"
-    return found
+    """How many recorders this process has started that still run."""
+    return list(children_of(os.getpid()).values()).count("tlstax-recorder")
 
 
 def request_for(pid: int, repository: Path, capture: Path, **more: Any) -> Request:

@@ -57,6 +57,22 @@ def test_nothing_stays(
     assert leftover() == set()
 
 
+def test_a_target_that_ends_as_the_recorder_is_asked_to_has_ended(
+    recorded_server: "subprocess.Popen[bytes]", record_it: Record
+) -> None:
+    """As one Ctrl-C for both does, or a container that stops."""
+    recorder = record_it()
+    await_attached(recorder)
+    recorder.send_signal(signal.SIGSTOP)  # so that it meets both at once
+    recorded_server.kill()
+    recorded_server.wait()
+    recorder.terminate()
+    recorder.send_signal(signal.SIGCONT)
+    stream, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == TARGET, errors
+    assert last_of(stream, "end").ending == b"it exited or was killed"
+
+
 @pytest.mark.timing
 def test_a_stopped_recorder_is_killed(
     recorded_server: "subprocess.Popen[bytes]", record_it: Record, breakpoints: Breakpoints
