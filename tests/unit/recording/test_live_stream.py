@@ -173,9 +173,9 @@ def test_a_frame_of_no_target_ends_the_stream_for_all(target: int) -> None:
     for number, part in enumerate(live.parts):
         assert part.is_readable_to_a_window, "waiting for one would never end"
         assert part.windows_count == 0
-        reading = Reading(target=number)
-        assert list(read_frames(part, reading)) == []
-        assert reading.why_ended == "it is no stream"
+        seen = Reading(target=number)
+        assert list(read_frames(part, seen)) == []
+        assert seen.why_ended == "it is no stream"
     assert not live.fill()
     assert all(part.is_over for part in live.parts)
 
