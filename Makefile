@@ -43,7 +43,7 @@ CROSS := $(if $(filter x86_64,$(shell uname -m)),aarch64)
 RECORDERS := $(RECORDER) $(CROSS:%=$(RECORDER).%)
 RECORDER_OBJECTS := probes/bpf/ledger.bpf.o probes/bpf/ledger_guarded.bpf.o probes/bpf/functions.bpf.o
 RECORDER_SOURCES := $(sort $(wildcard collectors/recorder/*.c))
-RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probes/bpf/counts.h probes/bpf/functions.h probes/bpf/unwind.h)
+RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probes/bpf/counts.h probes/bpf/functions.h probes/bpf/heartbeat.h probes/bpf/unwind.h)
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 RECORDER_FLAGS := -std=gnu11 -D_GNU_SOURCE -DTLSTAX_VERSION='"$(VERSION)"' -Iprobes/bpf -Wall -Wextra -Werror -pthread \
 	-ffile-prefix-map=$(CURDIR)=.

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "failure.h"
+#include "heartbeat.h"
 #include "objects.h"
 #include "proc.h"
 #include "walks.h"

@@ -12,7 +12,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -20,11 +19,10 @@
 #include "control.h"
 #include "ending.h"
 #include "failure.h"
+#include "opening.h"
 #include "output.h"
-#include "prices.h"
 #include "serve.h"
 #include "session.h"
-#include "start.h"
 #include "watchdog.h"
 
 #define STUCK_NS (2 * NS_PER_S)
@@ -274,87 +272,19 @@ static int block_signals(void)
 	return signals_fd < 0 ? fail(EXIT_CODE_HOST, "no signalfd: %s", strerror(errno)) : 0;
 }
 
-static int open_output(const struct options *options)
-{
-	int fd = STDOUT_FILENO;
-
-	if (options->output)
-		fd = open(options->output, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return fail(EXIT_CODE_IO, "cannot create %s: %s", options->output, strerror(errno));
-	if (isatty(fd))
-		return fail(EXIT_CODE_USAGE,
-			    "the stream is not for a terminal: redirect it to a file");
-	return fd;
-}
-
-/* The options and the plan of a target. 1: there is nothing to record. */
-static int open_session(int count, char **arguments)
-{
-	if (session_add())
-		return -1;
-	struct options *options = &session->options;
-	int done = options_parse(options, count, arguments);
-	if (done)
-		return done;
-	if (session->number && options_share(options, &session_of(0)->options))
-		return -1;
-	for (u32 i = 0; i < session->number; i++)
-		if (session_of(i)->options.pid == options->pid)
-			return fail(EXIT_CODE_USAGE, "process %d was given twice. See --help",
-				    options->pid);
-	if (options->is_pricing)
-		return prices_print() ? -1 : 1;
-	session->plan_text =
-		options->is_serving
-			? serve(options, &session->plan, &session->plan_bytes)
-			: start_read_plan(options->plan, &session->plan, &session->plan_bytes);
-	return session->plan_text ? 0 : -1;
-}
-
-/* One of each part of the command line: --next is between them. */
-static int open_sessions(int count, char **arguments)
-{
-	int done = 0;
-
-	for (int start = 0, end = 1; !done && start < count; start = end++) {
-		while (end < count && strcmp(arguments[end], "--next") != 0)
-			end++;
-		done = open_session(end - start, arguments + start);
-	}
-	return done;
-}
-
-/* A standard stream that is closed would be the number of the next file: a message in a stream. */
-static void fill_standard_streams(void)
-{
-	int fd;
-
-	do
-		fd = open("/dev/null", O_RDONLY);
-	while (fd >= 0 && fd <= STDERR_FILENO);
-	if (fd > STDERR_FILENO)
-		close(fd);
-}
-
 int main(int count, char **arguments)
 {
 	int output = -1;
-	struct rlimit files;
 
-	fill_standard_streams();
-	if (!getrlimit(RLIMIT_NOFILE, &files) && files.rlim_cur < files.rlim_max) {
-		files.rlim_cur = files.rlim_max; /* each target holds hundreds */
-		setrlimit(RLIMIT_NOFILE, &files);
-	}
-	int done = open_sessions(count, arguments);
+	opening_files();
+	int done = opening_sessions(count, arguments);
 	if (done > 0)
 		return EXIT_CODE_OK;
 	const struct options *options = &session_of(0)->options;
 	if (!done && options->is_controlled)
 		control_open();
 	if (!done && !block_signals())
-		output = open_output(options);
+		output = opening_output(options);
 	if (output >= 0 && !watchdog_start(output) && !output_open(output, options->queue_bytes)) {
 		if (!begin_all())
 			record(options->for_ns, output);

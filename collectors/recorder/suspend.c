@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "suspend.h"
 
-#include "ledger.h"
+#include "heartbeat.h"
 
 #define APART_NS NS_PER_MS
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "failure.h"
-#include "ledger.h"
+#include "heartbeat.h"
 #include "privileges.h"
 #include "suspend.h"
 

@@ -7,7 +7,7 @@
 
 #include <bpf/bpf_helpers.h>
 
-#include "ledger.h"
+#include "heartbeat.h"
 
 struct heartbeat heartbeat SEC(".data.heartbeat") = {};
 

@@ -323,17 +323,6 @@ enum { SWITCH_GAP_NS = 20000 };
 /* Where stolen time is known: choosing includes looking for a thread on other CPUs. */
 enum { CHOICE_MOST_NS = 500000 };
 
-/* The programs return at once when their recorder did not run for this long. */
-#define HEARTBEAT_MOST_NS 2000000000LL
-/* The clocks are not read at one instant; what devices take to follow a suspend and a resume. */
-#define SUSPEND_LEAST_NS 10000000LL
-#define SUSPEND_MOST_NS 30000000000LL
-
-struct heartbeat {
-	u64 time_ns;  /* when the recorder was last at work; 0: not told */
-	u64 ahead_ns; /* CLOCK_BOOTTIME less CLOCK_MONOTONIC then: it counts suspended time, too */
-};
-
 enum { FORGOTTEN = 2 };
 
 /* Written by the loader while the programs run. */

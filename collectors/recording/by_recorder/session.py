@@ -133,9 +133,8 @@ class RecorderSession:
     def begin_at(self, start_ns: int) -> None:
         """Leave out what was recorded up to this time: the first window begins there."""
         self.cut(start_ns)
-        while is_there := self._take_window():
-            if int(self.replay.window.end_ns) >= start_ns:
-                break  # not one that a cut of the server had ended before
+        while (is_there := self._take_window()) and int(self.replay.window.end_ns) < start_ns:
+            pass  # a cut of the server had ended that one before
         if is_there:
             self.replay.window.end_ns = start_ns
             self.rows = self._new_rows()

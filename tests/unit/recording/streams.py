@@ -6,8 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream.function_totals import LOSS_NAMES
 
 KNOWN = definition()
+COMMAND_ON_CPU = 12 * 8
+SECOND = 1_000_000_000
 
 
 def frame(sequence: int, kind: str, content: bytes, target: int = 0) -> bytes:
@@ -48,3 +51,26 @@ def window(number: int, end_ns: int, **more: Any) -> tuple[str, bytes]:
     known = {"process_cpu_ns": end_ns, "thread_count": 1, "account_count": 1, "wait_share": 1}
     more = {**known, "level": b"record"} | more
     return "WINDOW", struct("window", number=number, end_ns=end_ns, read_ns=end_ns + 1000, **more)
+
+
+def calls(count: int) -> bytes:
+    """Calls of the first function so far, of 300 bytes and 500 ns each."""
+    each = {
+        "call_count": 1,
+        "size_bytes": 300,
+        "timed_count": 1,
+        "timed_bytes": 300,
+        "time_ns": 500,
+    }
+    whole = struct("function_sum", function=0, phase=12, size_class=9)
+    entry = KNOWN.layout("function_sum").from_buffer_copy(whole)
+    for name, value in each.items():
+        setattr(entry.sum, name, value * count)
+    return bytes(entry)
+
+
+def lost(count: int) -> bytes:
+    """Exits without an entry so far."""
+    entry = KNOWN.layout("function_loss")()
+    entry.losses[LOSS_NAMES.index("function_unmatched_exit")] = count
+    return bytes(entry)

@@ -8,16 +8,13 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.analysis.rows.tables import load
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import (
     Effect,
     Frame,
-    Gap,
     Ledger,
     Loss,
     Meta,
-    PhaseCount,
     Primitive,
     PrimitiveCalls,
     PrimitiveTime,
@@ -25,86 +22,23 @@ from tlstax.collectors.capture.schema import (
     Window,
 )
 from tlstax.collectors.capture.vocabulary import PHASES, ROLES, STATES
-from tlstax.collectors.placement.function_sites import plan_functions
-from tlstax.collectors.placement.model import Plan
-from tlstax.collectors.preflight.safety import Safety
-from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.programs.ledger_layout import OUTCOMES, HandshakeRecord
 from tlstax.collectors.recording.stream import document
 from tlstax.collectors.recording.stream.frames import VERSION, Reading, read_frames
-from tlstax.collectors.recording.stream.function_totals import LOSS_NAMES
-from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.recording.stream.replay import UNKNOWN
 from tlstax.collectors.recording.stream_capture import import_stream
-from tlstax.probes.definitions import load_definitions
 from tlstax.tests.unit.recording.plan_mutants import plan_mutants
-from tlstax.tests.unit.recording.streams import KNOWN, frame, slot, stream, struct, window
+from tlstax.tests.unit.recording.streams import (
+    KNOWN,
+    SECOND,
+    frame,
+    slot,
+    stream,
+    struct,
+    window,
+)
 
-COMMAND_ON_CPU = 12 * 8
-SECOND = 1_000_000_000
 ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture(scope="module")
-def plan_text(tls_target: Target, tls_plan: Plan) -> str:
-    functions = plan_functions(tls_target, load_definitions(), ("cipher",))
-    return plan_file_text(tls_target, tls_plan, Safety(), functions)
-
-
-@pytest.fixture(scope="module")
-def parts(plan_text: str) -> list[tuple[str, bytes]]:
-    """A recording of two windows of a second, in which one thread computes."""
-    raw = plan_text.encode()
-    start = struct(
-        "start", pid=4711, sample_hz=99, cpus_count=1, online_count=1, level=b"record", multi=1
-    )
-    stack = struct("stack", id=3, depth=2) + (0xFFFFFFFF81000010).to_bytes(8, "little") * 2
-    sample = struct("sample", phase=12, syscall=-1, user_stack=-1, kernel_stack=3, count=5)
-    name = struct("kernel_name", address=0xFFFFFFFF81000010, offset_bytes=16, name=b"do_work")
-    return [
-        ("START", start),
-        *(("PLAN", raw[at : at + 65536]) for at in range(0, len(raw), 65536)),
-        ("FUNCTION", struct("function", function=0, pair_ns=900, inside_ns=200)),
-        ("SLOT", slot(7, {COMMAND_ON_CPU: SECOND}, SECOND)),
-        ("FUNCTION_SUM", calls(7)),
-        ("FUNCTION_TIME", struct("function_time", function=0, size_class=9, bucket=3, count=7)),
-        ("FUNCTION_LOSS", lost(2)),
-        window(0, SECOND),
-        ("SLOT", slot(7, {COMMAND_ON_CPU: 2 * SECOND}, 2 * SECOND)),
-        ("STACK", stack),
-        ("SAMPLE", sample),
-        window(1, 2 * SECOND),
-        ("SLOT", slot(7, {COMMAND_ON_CPU: 3 * SECOND}, 3 * SECOND)),
-        ("FUNCTION_SUM", calls(12)),
-        ("FUNCTION_TIME", struct("function_time", function=0, size_class=9, bucket=3, count=11)),
-        ("FUNCTION_LOSS", lost(5)),
-        window(2, 3 * SECOND),
-        ("KERNEL_NAME", name),
-        ("END", struct("end", time_ns=3 * SECOND, windows_count=2, ending=b"it was running")),
-    ]
-
-
-def calls(count: int) -> bytes:
-    """Calls of the first function so far, of 300 bytes and 500 ns each."""
-    each = {
-        "call_count": 1,
-        "size_bytes": 300,
-        "timed_count": 1,
-        "timed_bytes": 300,
-        "time_ns": 500,
-    }
-    whole = struct("function_sum", function=0, phase=12, size_class=9)
-    entry = KNOWN.layout("function_sum").from_buffer_copy(whole)
-    for name, value in each.items():
-        setattr(entry.sum, name, value * count)
-    return bytes(entry)
-
-
-def lost(count: int) -> bytes:
-    """Exits without an entry so far."""
-    entry = KNOWN.layout("function_loss")()
-    entry.losses[LOSS_NAMES.index("function_unmatched_exit")] = count
-    return bytes(entry)
 
 
 @pytest.fixture(scope="module")
@@ -174,43 +108,6 @@ def test_what_an_ended_process_used_is_not_known(
     import_stream(io.BytesIO(stream(made)), "x.stream", capture, overwrite=False)
     with CaptureReader.open(capture) as reader:
         assert [row.target_cpu_ns for row in reader.rows(Effect)] == [SECOND, None]
-
-
-def test_a_suspend_of_the_host_is_told_where_it_was(
-    parts: list[tuple[str, bytes]], tmp_path: Path
-) -> None:
-    """Totals as the others: what was before the recording is no part of it."""
-    capture = tmp_path / "a.tlstax"
-    totals = {window(n, (n + 1) * SECOND): n for n in range(3)}
-    made = [
-        window(n, (n + 1) * SECOND, suspended_ns=SECOND + (n == 2) * 8_200_000_000)
-        if (n := totals.get(part)) is not None
-        else part
-        for part in parts
-    ]
-    import_stream(io.BytesIO(stream(made)), "x.stream", capture, overwrite=False)
-    with CaptureReader.open(capture) as reader:
-        (gap,) = (row for row in reader.rows(Gap) if "suspended" in row.consequence)
-    assert gap.subject == "times of day after window 2"
-    assert gap.consequence.startswith("The host was suspended for 8.2 s")
-
-
-def test_a_command_that_goes_on_after_its_window_is_taken_back(
-    parts: list[tuple[str, bytes]], tmp_path: Path
-) -> None:
-    """It was counted when it received from its client, as the next one might."""
-    capture = tmp_path / "a.tlstax"
-    ends = [number for number, (kind, _) in enumerate(parts) if kind == "WINDOW"]
-    bucket = {"phase": PHASES.index("command"), "bucket": 100}
-    made = [*parts]
-    for at, count in ((ends[2], 1), (ends[1], 2)):
-        made.insert(at, ("LATENCY", struct("latency", **bucket, count=count)))
-    import_stream(io.BytesIO(stream(made)), "x.stream", capture, overwrite=False)
-    with CaptureReader.open(capture) as reader:
-        counted = [row.ended_count for row in reader.rows(PhaseCount)]
-        tables = load(reader)
-    assert counted == [2, -1]
-    assert [(row.window_id, row.ended_count) for row in tables.latencies] == [(1, 1)]
 
 
 def test_functions_have_what_was_counted_in_a_window(whole: bytes, tmp_path: Path) -> None:

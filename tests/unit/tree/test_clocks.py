@@ -21,7 +21,7 @@ ALLOWED = {
     "collectors/recorder/suspend.c": 1,
     "collectors/recorder/suspend.h": 1,  # a comment
     "probes/bpf/heartbeat.bpf.h": 1,
-    "probes/bpf/ledger.h": 1,  # a comment
+    "probes/bpf/heartbeat.h": 1,  # a comment
 }
 """The date of the recording; how long the host was suspended."""
 
