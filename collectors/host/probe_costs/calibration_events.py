@@ -12,6 +12,7 @@ Both are small compared with the loop that is measured, so their intervals are w
 
 import ctypes
 import os
+import signal
 import socket
 import struct
 import time
@@ -146,6 +147,8 @@ def _partner() -> Iterator[tuple[int, int]]:
     """A child that answers each byte: descriptors to read from and to write to."""
     to_child, from_parent = os.pipe()
     to_parent, from_child = os.pipe()
+    # Ctrl-C is for this process. The child ends with it, and must never go on as a second tlstax.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     child = os.fork()
     if child == 0:
         try:
@@ -154,7 +157,8 @@ def _partner() -> Iterator[tuple[int, int]]:
             while os.read(to_child, 1):
                 os.write(from_child, b"x")
         finally:
-            os._exit(0)  # also at Ctrl-C, or it would go on as a second tlstax
+            os._exit(0)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     os.close(to_child)
     os.close(from_child)
     try:
