@@ -30,7 +30,7 @@ NEEDED: Final = ("ha_federatedx", "ha_connect", "ha_spider")
 pytestmark = [
     pytest.mark.root,
     pytest.mark.needs("btf", "uprobes"),
-    pytest.mark.skipif(not HOST.socket_events, reason="no events of sockets"),
+    pytest.mark.skipif(not HOST.socket_events, reason="this kernel lacks events of sockets"),
     pytest.mark.skipif(
         not all((PLUGINS / f"{name}.so").exists() for name in NEEDED),
         reason=f"{PLUGINS} lacks {', '.join(NEEDED)}: install mariadb-plugin-connect and -spider",
