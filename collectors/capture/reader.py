@@ -27,7 +27,9 @@ from tlstax.collectors.capture.schema import (
     TABLES,
     USER_VERSION,
     Column,
+    Latency,
     Meta,
+    PrimitiveTime,
     Row,
     columns,
     create_table,
@@ -46,6 +48,8 @@ _MAX_NUMBER: Final = 1 << 63
 _DAMAGES: Final = (sqlite3.DatabaseError, UnicodeDecodeError, MemoryError, OverflowError)
 # Differences of sums that are not read at one instant, and of counts that may be taken back.
 _DIFFERENCES: Final = frozenset({"switch_count", "seen_switch_count", "ended_count"})
+_BUCKETS: Final = (Latency, PrimitiveTime)
+"""Tables of buckets; their upper bound is exclusive."""
 _DO: Final = "record it again, or copy the original file again"
 
 
@@ -139,12 +143,15 @@ class CaptureReader:
         return {row.key: row.value for row in self.rows(Meta)}
 
     def require_counts(self) -> None:
-        """Raise TlstaxError (CAPTURE) if a column that counts holds a negative number."""
+        """Raise TlstaxError (CAPTURE) if a count is negative, or a bucket holds no value."""
         for table in TABLES:
             name = table_name(table)
+            present = self._present.get(name, frozenset())
             counts = {c.name for c in columns(table) if c.name.endswith("_count")}
-            for column in sorted((counts - _DIFFERENCES) & self._present.get(name, frozenset())):
-                query = f'SELECT "{column}" FROM "{name}" WHERE "{column}" < 0 LIMIT 1'
+            wrong = [(one, f'"{one}" < 0') for one in sorted((counts - _DIFFERENCES) & present)]
+            wrong += [("high_ns", "high_ns <= low_ns")] if table in _BUCKETS and present else []
+            for column, is_wrong in wrong:
+                query = f'SELECT "{column}" FROM "{name}" WHERE {is_wrong} LIMIT 1'
                 try:
                     found = self._connection.execute(query).fetchone()
                 except _DAMAGES as error:

@@ -17,6 +17,7 @@ from tlstax.collectors.capture.schema import (
     ADDED,
     KEYED,
     TABLES,
+    Latency,
     Ledger,
     Meta,
     Probe,
@@ -326,3 +327,21 @@ def test_every_column_is_documented_and_numbers_have_units() -> None:
 
 def table_key(table: type[Any]) -> str:
     return table.__name__.lower() if table in KEYED else "no key"
+
+
+@pytest.mark.parametrize(("low_ns", "is_refused"), [(4, False), (5, True), (6, True)])
+def test_a_bucket_that_holds_no_value_is_refused(
+    tmp_path: Path, low_ns: int, is_refused: bool
+) -> None:
+    """Its upper bound is exclusive; a share of its width would be divided by 0."""
+    path = tmp_path / "a"
+    with CaptureWriter.create(path, overwrite=False) as writer:
+        writer.add([Latency(1, "command", low_ns, 5, 1)])
+    with CaptureReader.open(path) as reader:
+        if not is_refused:
+            reader.require_counts()
+            return
+        with pytest.raises(TlstaxError) as caught:
+            reader.require_counts()
+    assert caught.value.exit_code == ExitCode.CAPTURE
+    assert "latency.high_ns holds 5" in caught.value.why
