@@ -47,15 +47,16 @@ class PerfRun:
     def __init__(self, pid: int, hz: int, path: Path) -> None:
         """Returns when it records.
 
-        Only code in user mode: near a switch of threads, clocks of threads, which perf uses, and of
-        CPUs count differently.
+        It samples all CPUs, and the process is chosen afterwards. The clock of a thread (`-p`) that
+        runs out while the thread leaves its CPU ticks 10 us after its return (Linux,
+        perf_swevent_start_hrtimer): what it does when it is woken has too many samples.
         OSError if perf ends before that.
         """
-        self._path = path
+        self._path, self._pid = path, pid
         orders, self._orders = os.pipe()
         self._answers, answers = os.pipe()
         command = ["perf", "record", "-q", "-e", "cpu-clock:u", "-F", str(hz), "-m", _BUFFER]
-        command += ["--delay", "-1", "--control", f"fd:{orders},{answers}", "-p", str(pid)]
+        command += ["--delay", "-1", "--control", f"fd:{orders},{answers}", "-a"]
         self._process = subprocess.Popen(
             [*command, "--call-graph", f"dwarf,{COPY_BYTES}", "-o", str(path)],
             stdout=subprocess.DEVNULL,
@@ -82,10 +83,9 @@ class PerfRun:
 
     def read(self, seen: PerfSeen, starts: Collection[int], functions: Functions) -> None:
         """Add what was recorded. `starts`: addresses that stacks of whole walks end in."""
-        command = ["perf", "script", "--no-inline", "--show-lost-events", "-F", "ip,dso", "-i"]
-        text = subprocess.run(
-            [*command, str(self._path)], capture_output=True, text=True, check=True
-        ).stdout
+        command = ["perf", "script", "--no-inline", "--show-lost-events", "-F", "ip,dso"]
+        command += ["--pid", str(self._pid), "-i", str(self._path)]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         seen.lost += sum(int(count) for count in _LOST.findall(text))
         ends = {address % _PAGE for address in starts}
         add_text(seen, text, ends, functions)
