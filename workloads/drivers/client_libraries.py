@@ -28,24 +28,24 @@ def python_environment() -> Path:
     TlstaxError: HOST where no environment can be made, IO where the packages cannot be fetched.
     """
     digest = hashlib.sha256("\n".join((sys.version, *PACKAGES)).encode()).hexdigest()[:12]
-    place = cache_directory() / "clients" / f"python-{digest}"
-    interpreter = place / "bin" / "python"
-    if not interpreter.exists():
-        with only_builder(place):
-            if not interpreter.exists():
-                _make_environment(place)
-    return interpreter
+    place = cache_directory() / "clients" / f"libraries-{digest}"
+    if not place.exists():
+        with only_builder(place) as prefix:
+            if not place.exists():
+                _make_environment(place.with_name(f"{prefix}python"), place)
+    return place / "bin" / "python"
 
 
-def _make_environment(place: Path) -> None:
-    """Scripts of an environment name its directory: it is made in place, and marked when whole."""
-    interpreter = place / "bin" / "python"
-    unfinished = interpreter.with_name("python.unfinished")
-    _run([sys.executable, "-m", "venv", "--clear", str(place)], "apt-get install python3-venv")
-    interpreter.rename(unfinished)
-    pip = [str(unfinished), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    _run([*pip, "--only-binary", ":all:", *PACKAGES], "check the network, and run it again")
-    unfinished.rename(interpreter)
+def _make_environment(made: Path, place: Path) -> None:
+    """Made aside and renamed when whole: one that was interrupted is never taken for one that works.
+
+    Its interpreter finds its packages beside itself; the scripts in it would not, and are not used.
+    """
+    _run([sys.executable, "-m", "venv", str(made)], "apt-get install python3-venv")
+    pip = [str(made / "bin" / "python"), "-m", "pip", "install", "-q"]
+    packages = ["--disable-pip-version-check", "--only-binary", ":all:", *PACKAGES]
+    _run([*pip, *packages], "check the network, and run it again")
+    made.rename(place)
 
 
 def _run(command: list[str], do: str) -> None:
