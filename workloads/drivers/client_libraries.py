@@ -37,7 +37,7 @@ def python_environment() -> Path:
 
 
 def _make_environment(made: Path, place: Path) -> None:
-    """Made aside and renamed when whole: one that was interrupted is never taken for one that works.
+    """Made aside and renamed when whole, so that one that was interrupted is never believed.
 
     Its interpreter finds its packages beside itself; the scripts in it would not, and are not used.
     """

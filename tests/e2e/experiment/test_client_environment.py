@@ -29,7 +29,8 @@ def test_an_environment_whose_making_was_killed_is_made_anew(
     deadline = time.monotonic() + PATIENCE_S
     with subprocess.Popen([sys.executable, "-c", MAKE], start_new_session=True) as process:
         while not list(tmp_path.glob("tlstax/clients/*/bin/python")):
-            assert process.poll() is None and time.monotonic() < deadline
+            assert process.poll() is None
+            assert time.monotonic() < deadline
             time.sleep(0.01)
         os.killpg(process.pid, signal.SIGKILL)
     interpreter = client_libraries.python_environment()
