@@ -223,6 +223,10 @@ tests/testprogs/bin/stacks: tests/testprogs/stacks.c | packages-test
 	@mkdir -p $(@D)
 	gcc -std=gnu11 -O2 -g -fomit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl
 
+tests/testprogs/bin/arm64/stacks: tests/testprogs/stacks.c | packages-arm64
+	@mkdir -p $(@D)
+	$(ARM64_CC) -std=gnu11 -O2 -g -fomit-frame-pointer -momit-leaf-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl
+
 # Parts of the programs, compiled for this machine.
 $(addprefix tests/testprogs/bin/,accounts asleep keys): $(wildcard probes/bpf/*.h)
 tests/testprogs/bin/privileges: $(wildcard collectors/recorder/privileges.*)
@@ -456,7 +460,7 @@ check-whatif: root-check-whatif test-install ## compare predictions of `tlstax w
 PACKAGES_ARM64_GUEST := base-files base-passwd bash coreutils dash findutils gawk grep hostname iproute2 kmod libssl3 libstdc++6 login mariadb-client-core \
 	mariadb-server-core mawk mount openssh-client openssh-server openssl procps sed util-linux
 .PHONY: test-arm64
-test-arm64: root-test-arm64 test-install packages-arm64 packages-kernels $(RECORDER).aarch64 ## compare tables and stack depths of Debian's arm64 libraries; record a TLS storm of MariaDB on arm64 kernels in QEMU (15 minutes on a quiet host)
+test-arm64: root-test-arm64 test-install packages-arm64 packages-kernels $(RECORDER).aarch64 tests/testprogs/bin/arm64/stacks ## compare tables and stack depths of Debian's arm64 libraries; record a TLS storm of MariaDB and stacks that are hard to walk on arm64 kernels in QEMU (15 minutes on a quiet host)
 	.ci/arm64-root $(ARM64)/root $(PACKAGES_ARM64_GUEST)
 	$(BIN)/python tests/kernels/arm64_files.py $(ARM64)/root
 	$(BIN)/python tests/kernels/arm64.py

@@ -25,6 +25,8 @@ from tlstax.collectors.binary.rooted_files import open_regular
 
 # Elf64_Ehdr: machine, 2 offsets of tables, counts of segments and sections, section of names
 HEADER: Final = struct.Struct("<18xH4x8xQQ4x2x2xH2xHH")
+ENTRY: Final = struct.Struct("<Q")
+ENTRY_OFFSET: Final = 24  # e_entry of the header
 MACHINES: Final = {3: "EM_386", 21: "EM_PPC64", 22: "EM_S390", 40: "EM_ARM", 62: "EM_X86_64",
                    183: "EM_AARCH64", 243: "EM_RISCV"}  # fmt: skip
 MANY: Final = 0xFFFF  # the true number is in the first section header, as for 0 sections
@@ -121,6 +123,11 @@ class Elf:
     def name(self) -> str:
         """The file's own name, without its directory."""
         return self.path.rpartition("/")[2]
+
+    @property
+    def entry_address(self) -> int:
+        """Where a process begins; 0 for a library."""
+        return int(ENTRY.unpack_from(self.data, ENTRY_OFFSET)[0])
 
     def _read_headers(self) -> Headers:
         if self.data[:4] != b"\x7fELF":

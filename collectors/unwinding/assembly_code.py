@@ -99,6 +99,8 @@ def steps(code: bytes, address: int) -> Iterator[tuple[int, Step]]:
 
 def _step(decoded: Decoded) -> Step:
     after, flow = decoded.next_ip, decoded.flow_control
+    if decoded.mnemonic in _HALT or flow == FlowControl.INDIRECT_BRANCH:
+        return Step(after, falls=False)
     if flow == FlowControl.NEXT:
         return Step(after, tuple(_effects(decoded)))
     if flow == FlowControl.RETURN:
@@ -111,8 +113,7 @@ def _step(decoded: Decoded) -> Step:
     if flow in (FlowControl.CALL, FlowControl.INDIRECT_CALL):
         target = decoded.near_branch_target if flow == FlowControl.CALL else 0
         return Step(after, dropped(CALLER_SAVED), calls=target)
-    falls = flow != FlowControl.INDIRECT_BRANCH and decoded.mnemonic not in _HALT
-    return Step(after, falls=falls)
+    return Step(after)
 
 
 def _pushed(source: int) -> tuple[Effect, ...]:

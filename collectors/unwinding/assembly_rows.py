@@ -39,6 +39,7 @@ class Row(NamedTuple):
 
     address: int
     rule: Rule | None
+    is_first: bool = False  # a process begins here: there is no caller
 
 
 class _Flow:
@@ -87,17 +88,26 @@ class Code:
         self._leaders: set[int] = set()
         self._blocks_left = BLOCKS_MOST
 
-    def rows(self, entries: Iterable[int]) -> Iterator[Row]:
-        """The rows of all that is reached from these functions, by address."""
-        found: dict[int, Rule | None] = {}
+    def rows(self, entries: Iterable[int], start: int = 0) -> Iterator[Row]:
+        """The rows of all that is reached from these functions, by address.
+
+        `start`: the one that a process begins with. Above its frame are the program's arguments.
+        """
+        found: dict[int, Row] = {}
         for address, state in self.followed(entries):
-            found[address] = rule_of(state)
-            found.setdefault(self._steps[address].after, None)
-        last = None
-        for address, rule in sorted(found.items()):
-            if rule != last:
-                yield Row(address, rule)
-                last = rule
+            found[address] = Row(address, rule_of(state))
+            self._end(self._steps[address].after, found)
+        for address, step in self._block(start):
+            found[address] = Row(address, None, is_first=True)
+            self._end(step.after, found)
+        last = Row(0, None)
+        for _, row in sorted(found.items()):
+            if row[1:] != last[1:]:
+                last = row
+                yield row
+
+    def _end(self, after: int, found: dict[int, Row]) -> None:
+        found.setdefault(after, Row(after, None))
 
     def followed(self, entries: Iterable[int]) -> Iterator[tuple[int, State]]:
         """What is known before each instruction that is reached from these functions.
@@ -241,9 +251,10 @@ class Code:
         return not leaves or state.stack == RETURNING
 
 
-def word_of(rule: Rule | None, rule_word: Callable[[Rule], int]) -> int:
+def word_of(row: Row, rule_word: Callable[[Rule], int]) -> int:
     """The word of a row, without address."""
+    rule = row.rule
     if rule is None:
-        return Kind.NONE
+        return Kind.END << 8 if row.is_first else Kind.NONE
     plain = plain_row(rule, X86_REGISTERS) if rule.kind == RuleKind.REGISTER else None
     return rule_word(rule) if plain is None else plain

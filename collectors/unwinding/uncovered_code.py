@@ -59,14 +59,14 @@ def uncovered_rows(
         lambda address: elf.code_at(address, end_of(address) - address),
         lambda address: bool(end_of(address)),
     )
-    rows = list(code.rows(entries))
+    rows = list(code.rows(entries, elf.entry_address))
     addresses = np.array([row.address for row in rows], np.int64)
     found = []
     for start, end in gaps.tolist():
         first, last = np.searchsorted(addresses, (start, end))
         if first < last:
             inside = rows[first:last]
-            words = [word_of(row.rule, rule_word) for row in inside]
+            words = [word_of(row, rule_word) for row in inside]
             begin = inside[0].address
             deltas = [row.address - begin for row in inside]
             found.append(Uncovered(begin, end, Rows(deltas, words)))
@@ -92,7 +92,8 @@ def _entries(elf: Elf, gaps: Addresses, base: int) -> list[int]:
     offsets = sum(content[places + 1 + i].astype(np.int64) << 8 * i for i in range(4))
     targets = base + places + 5 + np.asarray(offsets, np.int64).astype(np.int32)
     targets = targets[targets % ALIGNMENT == 0]
-    found = np.unique(np.concatenate((np.array(symbols, np.int64), targets)))
+    known = np.array([*symbols, elf.entry_address], np.int64)
+    found = np.unique(np.concatenate((known, targets)))
     place = np.searchsorted(gaps[:, 0], found, side="right") - 1
     is_inside = (place >= 0) & (found < gaps[np.maximum(place, 0), 1])
     return [int(each) for each in found[is_inside]]

@@ -5,7 +5,8 @@
 
 The guest runs an sshd and a MariaDB; planning, captures and reports are made here, as for any other
 host (docs/agentless.md). A storm of new TLS connections is recorded: each handshake must be in the
-capture, as a success. An emulated CPU keeps no time limits, so times are not compared.
+capture, as a success. Then a program whose stacks are hard to walk: each frame must be the one that
+is written there. An emulated CPU keeps no time limits, so times are not compared.
 """
 
 import argparse
@@ -29,6 +30,19 @@ REPOSITORY: Final = Path(__file__).resolve().parents[2]
 CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tlstax-arm64"
 TLSTAX: Final = [sys.executable, "-m", "tlstax"]
 SSHD_PORT, SERVER_PORT = 22, 3306
+STACKS: Final = REPOSITORY / "tests/testprogs/bin/arm64/stacks"
+STACKS_THERE: Final = "/tmp/stacks"
+SPIN_MS: Final = 20_000
+_HELD: Final = ["st_hold", "st_spin"]
+_BEGUN: Final = ["thread", "st_run", "st_each"]
+KINDS: Final = {
+    "recursion": [*_BEGUN, *["st_recursive"] * 100, *_HELD],
+    "tail": [*_BEGUN, "st_tail", "st_tail_end", *_HELD],
+    "alloca": [*_BEGUN, "st_alloca", *_HELD],
+    "signal": [*_BEGUN, "st_signal", "handler", *_HELD],
+    "counter": [*_BEGUN, "st_counter", *_HELD],
+}
+"""The calls of each kind, outermost first. What raises a signal is libc's."""
 BOOT_S, LINE_S, RECORD_S = 900.0, 600.0, 60
 # What the guest does until the folder that it shares has a file `over`.
 SERVE: Final = """
@@ -87,6 +101,12 @@ class Guest:
             line, env=self._environment, check=True, capture_output=True, text=True,
             timeout=timeout_s,
         ).stdout  # fmt: skip
+
+    def start(self, command: str) -> "subprocess.Popen[str]":
+        """A command in the guest, with its input and output."""
+        line, pipe = ["ssh", self.name, command], subprocess.PIPE
+        environment = self._environment
+        return subprocess.Popen(line, env=environment, stdin=pipe, stdout=pipe, text=True)
 
     def tlstax(self, *words: str) -> "subprocess.Popen[str]":
         """Tlstax on this host, about the guest."""
@@ -161,11 +181,7 @@ def storm(there: Guest, folder: Path, connections: int) -> None:
     server, capture = there.run("pidof mariadbd").strip(), folder / "storm.tlstax"
     words = ("--level", "record", "--budget", "none", "--for", f"{RECORD_S}s", "-o", str(capture))
     recording = there.tlstax("attach", server, *words)
-    assert recording.stderr is not None
-    for line in recording.stderr:
-        print(line, end="", flush=True)
-        if "attached to" in line:
-            break
+    await_attached(recording)
     client = ["mariadb", "--no-defaults", "-h127.0.0.1", f"-P{there.server_port}", "-usb", "-psb"]
     for _ in range(connections):
         subprocess.run([*client, "--ssl", "-e", "select 1"], check=True, capture_output=True)
@@ -177,6 +193,57 @@ def storm(there: Guest, folder: Path, connections: int) -> None:
     successes = [one for one in found if one[0] == "success"]
     require(len(successes) == connections, f"{len(successes)} of {connections} handshakes")
     require({version for _, version in successes} == {"TLSv1.3"}, "their TLS version is known")
+
+
+def stacks(there: Guest, folder: Path) -> None:
+    """Every sampled stack of tests/testprogs/stacks.c has the frames of one of its kinds."""
+    shutil.copy(STACKS, there.shared / "stacks")
+    there.run(f"install -m 755 /run/guest/shared/stacks {STACKS_THERE}")
+    program = there.start(f"{STACKS_THERE} each {SPIN_MS}")
+    assert program.stdin is not None
+    assert program.stdout is not None
+    require(program.stdout.readline() == "ready\n", "the program of stacks runs")
+    pid, capture = there.run(f"pidof {STACKS_THERE}").strip(), folder / "stacks.tlstax"
+    words = ("--level", "record", "--budget", "none", "--for", "600s", "-o", str(capture))
+    recording = there.tlstax("attach", pid, *words)
+    await_attached(recording)
+    program.stdin.write("g")
+    program.stdin.flush()
+    require(program.stdout.readline() == "done\n", "it has done its work")
+    program.communicate("g", timeout=LINE_S)
+    said = recording.communicate(timeout=LINE_S)[1]
+    require(
+        recording.returncode != 0, f"attach says that the process ended ({said[-300:].strip()})"
+    )
+    command = [*TLSTAX, "flamegraph", str(capture), "--format", "folded", "-o", "-"]
+    folded = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: dict[str, int] = {}
+    for line in folded.splitlines():
+        path, _, _ = line.rpartition(" ")
+        names = path.partition(";[interrupt]")[0].split(";")
+        if names[-1] == "st_spin":
+            kind = next((one for one in KINDS if is_of_kind(names, KINDS[one])), "")
+            require(bool(kind), f"frames of {path}")
+            found[kind] = found.get(kind, 0) + 1
+    require(found.keys() == KINDS.keys(), f"stacks of all kinds: {sorted(found)}")
+
+
+def is_of_kind(names: list[str], kind: list[str]) -> bool:
+    """Whether a stack, outermost function first, is phase, start of a thread, and these calls."""
+    first = names.index("thread") if "thread" in names else 0
+    calls = names[first:]
+    if kind == KINDS["signal"]:
+        return calls[: len(kind) - 3] == kind[:-3] and calls[-3:] == kind[-3:]
+    return 1 <= first <= 3 and calls == kind
+
+
+def await_attached(recording: "subprocess.Popen[str]") -> None:
+    """Return once the probes are there."""
+    assert recording.stderr is not None
+    for line in recording.stderr:
+        print(line, end="", flush=True)
+        if "attached to" in line:
+            return
 
 
 def main() -> int:
@@ -191,6 +258,7 @@ def main() -> int:
         with running(suite) as there, tempfile.TemporaryDirectory() as folder:
             print(suite, there.run("uname -rm").strip(), flush=True)
             storm(there, Path(folder), options.connections)
+            stacks(there, Path(folder))
     return 0
 
 

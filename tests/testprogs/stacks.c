@@ -18,7 +18,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef __clang__
+#define PLACE __attribute__((noinline))
+#else
 #define PLACE __attribute__((noinline, noclone))
+#endif
 #define AFTER() __asm__ volatile("" ::: "memory") /* what is before is no tail call */
 
 enum { DEPTH = 100 };
@@ -48,6 +52,12 @@ PLACE void st_hold(void)
 
 	while (now_ns() < end)
 		st_spin(200000);
+	AFTER();
+}
+
+PLACE void st_plain(void)
+{
+	st_hold();
 	AFTER();
 }
 
@@ -103,6 +113,7 @@ PLACE void st_signal(void)
 
 /* Written by hand: rbp counts, as in OpenSSL's ciphers, while the spinning function is called. */
 void st_counter(void);
+#if defined(__x86_64__)
 __asm__(".text\n"
 	".globl st_counter\n"
 	".type st_counter, @function\n"
@@ -125,7 +136,30 @@ __asm__(".text\n"
 	"	ret\n"
 	".cfi_endproc\n"
 	".size st_counter, .-st_counter\n");
+#else
+__asm__(".text\n"
+	".globl st_counter\n"
+	".type st_counter, @function\n"
+	"st_counter:\n"
+	".cfi_startproc\n"
+	"	stp x29, x30, [sp, #-32]!\n"
+	".cfi_def_cfa_offset 32\n"
+	".cfi_offset x29, -32\n"
+	".cfi_offset x30, -24\n"
+	"	mov x29, #7\n"
+	"	bl st_hold\n"
+	"1:	subs x29, x29, #1\n"
+	"	b.ne 1b\n"
+	"	ldp x29, x30, [sp], #32\n"
+	".cfi_restore x29\n"
+	".cfi_restore x30\n"
+	".cfi_def_cfa_offset 0\n"
+	"	ret\n"
+	".cfi_endproc\n"
+	".size st_counter, .-st_counter\n");
+#endif
 
+#if defined(__x86_64__)
 /*
  * No call frame information at all: a leaf that has pushed nothing, and one with a frame pointer.
  * Both seem to lead to what is no instruction, so that what they do with the stack is not believed.
@@ -233,12 +267,12 @@ PLACE void st_caller(void)
 	st_bare_caller(32);
 	AFTER();
 }
-
-PLACE void st_plain(void)
-{
-	st_hold();
-	AFTER();
-}
+#else
+#define st_leaf st_plain
+#define st_frame st_plain
+#define st_moved st_plain
+#define st_caller st_plain
+#endif
 
 /* zlib's stream: its functions call `allocate`, so zlib is in the middle of the stack. */
 struct stream {
@@ -283,6 +317,17 @@ PLACE void st_later(void)
 	AFTER();
 }
 
+/* One after the other: what every processor has. */
+PLACE void st_each(void)
+{
+	st_recursive(DEPTH);
+	st_tail();
+	st_alloca(5000 + (int)(spin_ns & 1));
+	st_signal();
+	st_counter();
+	AFTER();
+}
+
 static const char *kind;
 
 PLACE void st_run(void)
@@ -309,6 +354,8 @@ PLACE void st_run(void)
 		st_later();
 	else if (!strcmp(kind, "deep"))
 		st_recursive(3 * DEPTH);
+	else if (!strcmp(kind, "each"))
+		st_each();
 	else
 		st_plain();
 	AFTER();

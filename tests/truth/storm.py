@@ -37,7 +37,7 @@ THREADS: Final = 2
 ATTACHED_S: Final = 2.0
 WARM_S: Final = 20.0
 """Until the server's caches and arenas have grown to what the load needs."""
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 180.0
 GROWTH_MOST_BYTES: Final = 2 << 20
 RECORDER: Final = "tlstax-recorder"
 _STAMP: Final = re.compile(r"^\d{4}-\d\d-\d\d +\d+:\d\d:\d\d \d+ ")
@@ -82,7 +82,12 @@ def attach(server: PrivateServer, capture: Path, *more: str) -> "subprocess.Pope
 def record(server: PrivateServer, capture: Path, seen: Seen) -> None:
     """One recording from beginning to end."""
     with attach(server, capture, "--for", f"{ATTACHED_S:g}s") as process:
-        _, said = process.communicate(timeout=PATIENCE_S)
+        try:
+            _, said = process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            where = [waiting_in(pid) for pid in (process.pid, *children_of(process.pid))]
+            process.kill()
+            raise SystemExit(f"it had not ended after {PATIENCE_S} s; it is in {where}") from None
     if process.returncode:
         raise SystemExit(f"tlstax attach ended with {process.returncode}: {said}")
     with CaptureReader.open(capture) as reader:
@@ -91,6 +96,16 @@ def record(server: PrivateServer, capture: Path, seen: Seen) -> None:
         raise SystemExit(f"a recording of {ATTACHED_S} s of the storm has no handshake: {said}")
     seen.recordings += 1
     seen.handshakes += count
+
+
+def waiting_in(pid: int) -> str:
+    """A process, its state and where it sleeps in the kernel."""
+    folder = Path(f"/proc/{pid}")
+    try:
+        text = (folder / "stat").read_text().partition("(")[2]
+        return f"{text[:40]} {(folder / 'wchan').read_text()}"
+    except OSError as error:
+        return str(error)
 
 
 def kill(server: PrivateServer, capture: Path, moment_s: float, seen: Seen) -> None:

@@ -4,6 +4,7 @@
 A wrong row accuses a wrong caller; one that is missing only cuts a stack off.
 """
 
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -189,3 +190,32 @@ def test_the_work_is_bounded(size: int) -> None:
     """Conditional jumps everywhere: more blocks than are followed give no rows, not hours."""
     content = (b"\x48\x83\xec\x08\x75\xf0\x74\x10" * (size // 8)).hex()
     assert isinstance(follow(content), dict)
+
+
+PROGRAM = """
+.globl _start
+.type _start, @function
+_start: xor %ebp, %ebp
+        pop %rsi
+        and $-16, %rsp
+        call function
+        hlt
+        .balign 16
+.type function, @function
+function: push %rbx
+        pop %rbx
+        ret
+        .fill 32, 1, 0x06
+"""
+
+
+def test_what_a_process_begins_with_has_no_caller(tmp_path: Path) -> None:
+    source, program = tmp_path / "program.S", tmp_path / "program"
+    source.write_text(PROGRAM)
+    subprocess.run(["gcc", "-nostdlib", "-static", "-o", program, source], check=True)
+    with Elf(program) as elf:
+        table = file_table.build(elf)
+        start = elf.entry_address
+    assert table is not None
+    kinds = [Kind(table.row(start + at) >> 8 & 7) for at in (0, 5, 11, 13, 16, 17, 19, 40)]
+    assert kinds == [*[Kind.END] * 3, Kind.NONE, *[Kind.SP] * 2, *[Kind.NONE] * 2]
