@@ -84,6 +84,7 @@ def attach_there(options: argparse.Namespace) -> int:
         may_be_traced="tracer" in options.accept,
         calibration_s=interval_s(options.duration_s) if options.calibrate else None,
         chooses_level=options.chooses_level,
+        unwind_tables=options.stacks != "frame-pointers",
         budget=budget_share(options),
         budget_is_default=options.budget is None,
     )
@@ -181,7 +182,6 @@ def _plan_request(options: argparse.Namespace) -> "PlanRequest":
 def _refuse_local_options(options: argparse.Namespace) -> None:
     """Raise TlstaxError (USAGE) for what a recorder on another host cannot do."""
     given = {
-        "--stacks tables": options.stacks == "tables",
         "--client": bool(options.client),
         "--functions": bool(options.functions),
         "--collect": tuple(options.collect) != ("native",),

@@ -206,11 +206,11 @@ def _modified_ns(path: str) -> int:
     return 0
 
 
-def read_special_maps(pid: int) -> list[tuple[int, int, str]]:
+def read_special_maps(pid: int, proc: Path = PROC) -> list[tuple[int, int, str]]:
     """(start, end, name) of executable mappings without a file: [vdso], generated code."""
     special = []
     with suppress(OSError):
-        maps = (PROC / str(pid) / "maps").read_text(errors="surrogateescape")
+        maps = (proc / str(pid) / "maps").read_text(errors="surrogateescape")
         for line in maps.split("\n"):
             match = MAPS_LINE.fullmatch(line)
             if match is not None and "x" in match[3] and match[6] == "0":

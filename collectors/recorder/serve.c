@@ -17,11 +17,12 @@
 #include "prices.h"
 #include "sections.h"
 #include "stream.h"
+#include "tables.h"
 #include "target.h"
 
 #define SILENCE_NS (20 * NS_PER_S)
 
-enum { LINE_MOST = 4096, WORDS_MOST = 32 };
+enum { LINE_MOST = 4096, WORDS_MOST = 32, PATH_BYTES = 32 };
 
 static struct {
 	char bytes[LINE_MOST];
@@ -92,7 +93,7 @@ static char *next_line(void)
 }
 
 /* So many bytes behind the request. */
-static const char *take_plan(size_t bytes)
+static const char *take_bytes(size_t bytes)
 {
 	char *text = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -140,29 +141,60 @@ static int put_file_at(char *rest)
 	return 0;
 }
 
-/* The options and the plan of a recording. */
+/* Unwind tables, into a file in memory that the options name. */
+static int take_tables(struct options *options, size_t bytes)
+{
+	static char path[PATH_BYTES];
+	const char *content = take_bytes(bytes);
+	int fd = content ? memfd_create("unwind", MFD_CLOEXEC) : -1;
+
+	if (!content)
+		return -1;
+	for (size_t have = 0; fd >= 0 && have < bytes;) {
+		ssize_t put = write(fd, content + have, bytes - have);
+		if (put <= 0)
+			return fail(EXIT_CODE_HOST, "cannot keep the unwind tables: %s",
+				    strerror(errno));
+		have += (size_t)put;
+	}
+	munmap((void *)content, bytes);
+	if (fd < 0)
+		return fail(EXIT_CODE_HOST, "memfd_create: %s", strerror(errno));
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	options->tables = path;
+	return 0;
+}
+
+/* The options, the plan and the unwind tables of a recording. */
 static const char *take_record(char *rest, struct options *options, struct plan *plan,
 			       size_t *length)
 {
 	char name[] = "tlstax-recorder", plan_option[] = "--plan", nothing[] = "-";
 	char *words[WORDS_MOST] = {name, plan_option, nothing};
 	int count = 3;
-	char *bytes = strsep(&rest, " ");
+	char *bytes = strsep(&rest, " "), *more = strsep(&rest, " ");
+	size_t tables_bytes = more ? strtoull(more, NULL, 10) : 0;
 
 	*length = bytes ? strtoull(bytes, NULL, 10) : 0;
 	for (char *word; count < WORDS_MOST - 1 && (word = strsep(&rest, " ")) != NULL;)
 		words[count++] = word;
-	if (!*length || *length > PLAN_BYTES_MOST || options_parse(options, count, words)) {
+	if (!*length || *length > PLAN_BYTES_MOST || tables_bytes > TABLES_BYTES_MOST ||
+	    options_parse(options, count, words)) {
 		refuse();
 		return NULL;
 	}
 	/* Who may only run this as root may not create files as root. Standard input is taken. */
-	if (options->output || strcmp(options->plan, nothing) != 0 || options->is_controlled) {
-		fail(EXIT_CODE_USAGE, "--output, --plan and --control do not go with --serve");
+	if (options->output || strcmp(options->plan, nothing) != 0 || options->is_controlled ||
+	    options->tables) {
+		fail(EXIT_CODE_USAGE,
+		     "--output, --plan, --tables and --control do not go with --serve");
 		return NULL;
 	}
-	const char *text = take_plan(*length);
-	return text && !plan_parse(plan, text, *length) ? text : NULL;
+	const char *text = take_bytes(*length);
+	if (!text || plan_parse(plan, text, *length) ||
+	    (tables_bytes && take_tables(options, tables_bytes)))
+		return NULL;
+	return text;
 }
 
 /* A text that is not one of the host's: its name has no slash. */

@@ -6,7 +6,14 @@
 
 #include "failure.h"
 
-enum { BUCKET_BYTES = 1 << UNWIND_BUCKET_BITS, REGISTERS = 16 };
+enum { BUCKET_BYTES = 1 << UNWIND_BUCKET_BITS };
+
+/* DWARF_REGISTERS of probes/bpf/arch.h. */
+#if defined(__aarch64__)
+enum { REGISTERS = 32 };
+#else
+enum { REGISTERS = 16 };
+#endif
 
 static const char magic[8] = {'t', 'l', 's', 't', 'a', 'x', 'U', 'S'};
 

@@ -17,6 +17,7 @@ enum {
 	TABLES_MOST = 2048,
 	TABLES_WORDS_MOST = 1 << 23,
 	TABLES_RULES_MOST = 4096,
+	TABLES_BYTES_MOST = 1 << 26, /* of a file that is received */
 };
 
 struct tables_head {

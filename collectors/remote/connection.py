@@ -150,9 +150,12 @@ class Connection:
             ExitCode(code),
         )
 
-    def record(self, options: str, plan: bytes) -> "LifeLine":
-        """Ask for the recording, which `stream` holds from now on; what keeps it going."""
-        self._send(f"record {len(plan)} {options}\n".encode() + plan)
+    def record(self, options: str, plan: bytes, tables: bytes) -> "LifeLine":
+        """Ask for the recording, which `stream` holds from now on; what keeps it going.
+
+        `tables`: the unwind tables; b"": callers are found by frame pointers.
+        """
+        self._send(f"record {len(plan)} {len(tables)} {options}\n".encode() + plan + tables)
         return LifeLine(self._to.fileno())
 
     def said(self) -> str:

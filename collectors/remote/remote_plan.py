@@ -19,6 +19,7 @@ from tlstax.collectors.process.find_process import find_in_group
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.process.usable_cpus import usable_cpus_count
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
+from tlstax.collectors.recording.stream.tables_file import process_tables, tables_bytes
 from tlstax.collectors.remote.connection import Tell
 from tlstax.collectors.remote.image import SOCKETS_FACT, Image
 from tlstax.collectors.remote.remote_prices import costs_there
@@ -56,6 +57,16 @@ class RemotePlan:
     def sockets(self) -> SocketSource:
         """What events of sockets come from there."""
         return _sockets(self.target.proc)
+
+    def tables(self) -> bytes:
+        """The unwind tables of the process, as a file; only while the image is there.
+
+        b"" where stacks are not to be walked by them, or no file has one. Raises TlstaxError.
+        """
+        if not self.safety.user_stacks:
+            return b""
+        made = process_tables(self.target.pid, self.target.proc)
+        return tables_bytes(made.layout, made.words) if made else b""
 
     def text(self) -> str:
         """As a plan file; only while the image is there."""

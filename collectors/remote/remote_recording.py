@@ -42,6 +42,7 @@ class RecordRequest:
     may_be_traced: bool = False  # by a debugger or strace
     calibration_s: float | None = None  # at level flow, mean time between calibration stretches
     chooses_level: bool = False  # flow with stretches, or record, by what they would cost
+    unwind_tables: bool = True  # walk user stacks by them; else by frame pointers
     budget: float | None = None  # share of the process's CPU time; None: no limit
     budget_is_default: bool = False  # if nothing fits, everything is recorded without a limit
 
@@ -92,9 +93,10 @@ def record_there(
     pid, name = made.target.pid, connection.destination.name
     heard, why, is_begun = _Heard(tell), "", False
     options, text = request.options(pid, made.stretches is not None), made.text().encode()
+    tables = made.tables() if request.unwind_tables else b""
     writer = CaptureWriter.create(request.output, request.overwrite)
     try:
-        with writer, connection.record(options, text):
+        with writer, connection.record(options, text, tables):
             replay, parts = _begin(connection, heard, writer, pid)
             is_begun = True
             tell(f"attached to {pid} on {name}")

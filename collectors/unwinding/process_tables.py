@@ -11,6 +11,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tlstax import TlstaxError
@@ -77,10 +78,10 @@ class Addition(NamedTuple):
     words: bytes
 
 
-def maps_of(pid: int) -> str:
+def maps_of(pid: int, proc: Path = PROC) -> str:
     """The executable mappings of a process as text; "" once it has ended."""
     with suppress(OSError):
-        text = (PROC / str(pid) / "maps").read_text(errors="surrogateescape")
+        text = (proc / str(pid) / "maps").read_text(errors="surrogateescape")
         return "\n".join(line for line in text.split("\n") if _is_code(line))
     return ""
 
@@ -96,18 +97,20 @@ def lay_out(
     before: Layout,
     words_most: int = WORDS_MOST,
     known: Sequence[MappedObject] = (),
+    proc: Path = PROC,
 ) -> Addition:
     """The layout for these mappings; files that have a table in `before` keep it.
 
-    `known`: files of the process whose headers have been read. Raises TlstaxError if the child
+    `known`: files of the process whose headers have been read. `proc`: of another host, if it is
+    not PROC: its vdso has no table. Raises TlstaxError if the child
     fails that reads the others, and the tables that are not in `before`.
     """
     objects = [each for each in (*known, *before.objects) if each.is_unchanged]
     if _has_all(maps, before, objects):
-        return _lay_out(pid, maps, before, words_most, objects)
+        return _lay_out(pid, maps, before, words_most, objects, proc)
     return run_in_child(
         "Reading the unwind tables of the process",
-        lambda: _lay_out(pid, maps, before, words_most, objects),
+        lambda: _lay_out(pid, maps, before, words_most, objects, proc),
     )
 
 
@@ -187,22 +190,29 @@ def _has_all(maps: str, before: Layout, objects: Sequence[MappedObject]) -> bool
 
 
 def _lay_out(
-    pid: int, maps: str, before: Layout, words_most: int, known: Sequence[MappedObject]
+    pid: int,
+    maps: str,
+    before: Layout,
+    words_most: int,
+    known: Sequence[MappedObject],
+    proc: Path,
 ) -> Addition:
     words = _Words(before, words_most)
     files = dict(before.files)
     ranges: list[tuple[int, int, int, int, int]] = []
-    objects = read_maps(pid, maps, known, root_of(pid))
+    objects = read_maps(pid, maps, known, root_of(pid, proc), proc)
     for mapped in objects:
         key = _key_of(mapped)
         placed = files.get(key)
         if placed is None:
-            placed = _place(mapped, words, pid)._replace(name=mapped.name, build_id=mapped.build_id)
+            placed = _place(mapped, words, proc / str(pid))._replace(
+                name=mapped.name, build_id=mapped.build_id
+            )
             files[key] = placed
         ranges += [_range_of(segment, mapped.headers, placed) for segment in mapped.segments]
-    for start, end, name in read_special_maps(pid):
+    for start, end, name in read_special_maps(pid, proc):
         placed, key = Placed(missing="generated code"), ("", 0, name)
-        if name == _VDSO:
+        if name == _VDSO and proc == PROC:
             placed = files[key] = files.get(key) or _place_vdso(words)
         base = start + placed.base if placed.buckets else 0
         ranges.append((start, end, base, placed.index_word, placed.buckets))
@@ -228,13 +238,13 @@ def _range_of(
     return segment.start, segment.end, 0, 0, 0
 
 
-def _place(mapped: MappedObject, words: _Words, pid: int) -> Placed:
+def _place(mapped: MappedObject, words: _Words, process: Path) -> Placed:
     from tlstax.collectors.binary.elf import Elf
     from tlstax.collectors.unwinding.debug_frames import debug_file, frames_of, identity
     from tlstax.collectors.unwinding.file_table import build
     from tlstax.collectors.unwinding.table_cache import keep_table, kept_table
 
-    debug = debug_file(mapped.build_id, PROC / str(pid) / "root")
+    debug = debug_file(mapped.build_id, process / "root")
     debug_identity = identity(debug)
     table = kept_table(mapped.build_id, debug_identity)
     if table is None:

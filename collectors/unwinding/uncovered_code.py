@@ -16,6 +16,7 @@ from tlstax.collectors.unwinding.row_format import Rule
 
 GAP_LEAST: Final = 16
 """Bytes; what is shorter is padding."""
+USER_END: Final = 1 << 48
 ALIGNMENT: Final = 16
 """Of a function without a symbol: four random bytes that look like a call to one are rare then."""
 CALLED_LEAST: Final = 1 << 12
@@ -41,6 +42,8 @@ def uncovered_rows(
     """
     text = elf.section(".text")
     if elf.machine != "EM_X86_64" or text is None or not text.in_file:
+        return []
+    if text.address + text.size >= USER_END:
         return []
     gaps = _gaps(text.address, text.address + text.size, starts, ends)
     if not len(gaps):
@@ -86,13 +89,14 @@ def _gaps(first: int, last: int, starts: Sequence[int], ends: Sequence[int]) -> 
 
 def _entries(elf: Elf, gaps: Addresses, base: int) -> list[int]:
     symbols = [address for table in (".symtab", ".dynsym") for address, _, _ in elf.symbols(table)]
+    symbols.append(elf.entry_address)
     is_large = int((gaps[:, 1] - gaps[:, 0]).sum()) >= CALLED_LEAST
     content = np.frombuffer(elf.content(".text") if is_large else bytes(5), np.uint8)
     places = np.flatnonzero(content[:-4] == CALL).astype(np.int64)
     offsets = sum(content[places + 1 + i].astype(np.int64) << 8 * i for i in range(4))
     targets = base + places + 5 + np.asarray(offsets, np.int64).astype(np.int32)
     targets = targets[targets % ALIGNMENT == 0]
-    known = np.array([*symbols, elf.entry_address], np.int64)
+    known = np.array([each for each in symbols if each < USER_END], np.int64)
     found = np.unique(np.concatenate((known, targets)))
     place = np.searchsorted(gaps[:, 0], found, side="right") - 1
     is_inside = (place >= 0) & (found < gaps[np.maximum(place, 0), 1])

@@ -20,7 +20,7 @@ from tlstax.collectors.recording.stream.replay import Replay
 Mapping = tuple[Any, bytes]
 """struct stream_mapping, and the path."""
 
-_USER_END = 1 << 47  # above it is [vsyscall], which holds no stack
+_USER_END = 1 << 48  # of arm64, on x86-64 half of it; above it is [vsyscall], which holds no stack
 
 
 def recorded_objects(

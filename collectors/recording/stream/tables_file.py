@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.process.mappings import PROC
 from tlstax.collectors.recording.stream.recorded_files import Mapping
 from tlstax.collectors.unwinding.process_tables import (
     Addition,
@@ -36,13 +37,13 @@ _COUNTS: Final = struct.Struct("<IIII")  # tables, rules, words, 0
 _TABLE: Final = struct.Struct(f"<QIIIIIIQ{BUILD_ID_MOST}s")
 
 
-def process_tables(pid: int) -> Addition | None:
+def process_tables(pid: int, proc: Path = PROC) -> Addition | None:
     """The tables of a process's code as it is mapped now; None if no file has one.
 
-    Raises TlstaxError if they cannot be made.
+    `proc`: of another host. Raises TlstaxError if they cannot be made.
     """
-    maps = maps_of(pid)
-    made = lay_out(pid, maps, Layout()) if maps else None
+    maps = maps_of(pid, proc)
+    made = lay_out(pid, maps, Layout(), proc=proc) if maps else None
     return made if made and _usable(made.layout) else None
 
 

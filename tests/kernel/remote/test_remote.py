@@ -65,6 +65,20 @@ def test_a_recording_is_whole_and_leaves_nothing(
     assert any(not row.symbol.startswith("[") for row in rows_of(capture, Frame))
 
 
+def test_stacks_are_walked_by_tables_made_here(
+    attach: Attach, capture: Path, recorded_server: "subprocess.Popen[bytes]"
+) -> None:
+    process = attach("--sample-hz", "999")
+    serve(recorded_server)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    said(process, OK)
+    meta = {row.key: row.value for row in rows_of(capture, Meta)}
+    walked, whole = int(meta["stack_walk_count"]), int(meta["stack_whole_count"])
+    assert walked > 0
+    assert whole >= 0.95 * walked, "libssl and libcrypto have no frame pointers; the vdso no table"
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

@@ -257,13 +257,15 @@ def test_it_deletes_only_itself(tmp_path: Path) -> None:
     [
         b"read /etc/shadow\n",
         b"find\n",
-        b"record 0 --pid 1\n",
-        b"record 99999999999 --pid 1\n",
-        b"record 1 --pid 1 --output /nowhere/x\nx",
-        b"record 1 --pid 1 --plan /etc/shadow\nx",
-        b"record 1 --pid 1 --serve\nx",
-        b"record 1 --pid 1 --control\nx",
-        b"record 4 --pid 1\nnope",
+        b"record 0 0 --pid 1\n",
+        b"record 99999999999 0 --pid 1\n",
+        b"record 1 0 --pid 1 --output /nowhere/x\nx",
+        b"record 1 0 --pid 1 --plan /etc/shadow\nx",
+        b"record 1 0 --pid 1 --serve\nx",
+        b"record 1 0 --pid 1 --control\nx",
+        b"record 1 0 --pid 1 --tables /etc/shadow\nx",
+        b"record 1 99999999999 --pid 1\nx",
+        b"record 4 0 --pid 1\nnope",
         b"x" * 5000,
     ],
 )
@@ -275,7 +277,7 @@ def test_what_it_does_not_know_is_refused(request_: bytes) -> None:
     assert not any(frame.type == NUMBERS.number("START") for frame in frames)
     assert b"root:" not in done.stdout
     # Root must not create or read files; standard input is that of the requests.
-    if any(option in request_ for option in (b"--output", b"--plan", b"--control")):
+    if any(option in request_ for option in (b"--output", b"--plan", b"--tables", b"--control")):
         assert b"do not go with --serve" in frames[-1].content
 
 

@@ -60,7 +60,6 @@ def test_other_directories_are_refused(text: str) -> None:
         (["attach", "1", "-o", "x", "--sudo"], "without --ssh"),
         (["probes", "plan", "1", "--remote-dir", "/dev/shm"], "without --ssh"),
         ([*THERE, "--client", "7"], "--client was given with"),
-        ([*THERE, "--stacks", "tables"], "--stacks tables was given with"),
         (["doctor", "--ssh", "db1"], "without PID"),
     ],
 )

@@ -29,7 +29,7 @@ from tlstax.collectors.unwinding.row_format import Rule, RuleKind
 from tlstax.collectors.unwinding.vdso import vdso_table
 
 LOADER = Path("/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2")
-ROUNDS = 150
+ROUNDS = 50
 
 
 @pytest.fixture(scope="module")
