@@ -79,8 +79,9 @@ class State:
         base = self.value(effect.base)
         if base is None or base == CALLERS_RBP:
             return None
+        offset = base.offset + effect.offset
         scale = effect.scale if effect.scaled != NOWHERE else 1
-        return base.base, base.offset + effect.offset, effect.scaled, scale
+        return None if abs(offset) > OFFSET_MOST else (base.base, offset, effect.scaled, scale)
 
     def store(self, effect: Effect) -> None:
         """A store. One to an unknown place is not taken to change what the function saved."""

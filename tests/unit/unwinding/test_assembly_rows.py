@@ -93,6 +93,16 @@ def test_a_return_that_is_not_at_its_entry_costs_the_function_its_rows() -> None
     assert follow(MOVED.replace("488944f408", "909090 90 90")) == {}
 
 
+def test_a_slot_beyond_the_stack_is_none() -> None:
+    # mov %rsp,%rax; and $-16,%rsp; mov %rax,0x7fffffff(%rsp); mov it back; mov %rax,%rsp; ret
+    far = "4889e0 4883e4f0 48898424ffffff7f 488b8424ffffff7f 4889c4 c3"
+    assert follow(far) == {}
+    assert (
+        Rule(RuleKind.INDIRECT, RSP, offset=16, add=8)
+        in follow(far.replace("ffffff7f", "10000000")).values()
+    )
+
+
 def test_a_way_into_what_is_no_instruction_costs_the_function_its_rows() -> None:
     assert follow("67e301 c3 06") == {}
 
