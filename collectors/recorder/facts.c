@@ -2,10 +2,12 @@
 #include "facts.h"
 
 #include <dirent.h>
+#include <elf.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -16,7 +18,7 @@
 #include "stream.h"
 #include "target.h"
 
-enum { FACT_BYTES_MOST = 16 << 20, PATH_MOST = 4096 };
+enum { FACT_BYTES_MOST = 16 << 20, PATH_MOST = 4096, VDSO_BYTES_MOST = 1 << 16 };
 
 #define LOCKDOWN "/sys/kernel/security/lockdown"
 #define DEBUGFS "/sys/kernel/debug/"
@@ -216,6 +218,19 @@ static bool is_locked_down(void)
 	return length > 0 && !strstr(text, "[none]");
 }
 
+/* The kernel's own code in each process, an ELF file in memory that ends with its sections. */
+static int put_vdso(void)
+{
+	const Elf64_Ehdr *head = (const void *)getauxval(AT_SYSINFO_EHDR);
+	u64 bytes = head ? head->e_shoff + (u64)head->e_shnum * head->e_shentsize : 0;
+
+	if (!bytes || bytes > VDSO_BYTES_MOST)
+		return 0;
+	begin_fact(STREAM_FACT, "/vdso");
+	answer_add(head, bytes);
+	return answer_send();
+}
+
 static int put_host(const char *symbols)
 {
 	const bool locked_down = is_locked_down();
@@ -226,7 +241,7 @@ static int put_host(const char *symbols)
 	sockets_source();
 	kernel_types_forget();
 	if (put_text("/machine", host.machine) ||
-	    put_text("/socket-events", socket_source_names[sockets_source()]) ||
+	    put_text("/socket-events", socket_source_names[sockets_source()]) || put_vdso() ||
 	    put_command_line() || put_groups("self"))
 		return -1;
 	for (u32 i = 0; i < COUNT(host_facts); i++)

@@ -30,7 +30,7 @@ _LINK, _FILE, _PART, _MAPPING = (
 SOCKETS_FACT: Final = "socket-events"
 """What events of sockets come from there, as the recorder found: a SocketSource."""
 _FACT_NAME: Final = re.compile(
-    rf"machine|{SOCKETS_FACT}|proc/(cmdline|version_signature|config\.gz|kallsyms)|proc/sys/kernel/[a-z]+"
+    rf"machine|vdso|{SOCKETS_FACT}|proc/(cmdline|version_signature|config\.gz|kallsyms)|proc/sys/kernel/[a-z]+"
     r"|proc/(self|[0-9]{1,10})/(stat|status|limits|cgroup|mountinfo|comm|maps|cmdline|attr/current)"
     r"|sys/kernel/(security/lockdown|debug/sched/preempt)|sys/devices/system/cpu/online"
     r"|sys/fs/cgroup/(?!.*/\.\.?/)[^\0]+|boot/config-[\w.+~-]+",

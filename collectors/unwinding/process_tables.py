@@ -40,6 +40,8 @@ _USER_END: Final = 1 << 48
 _PAGE: Final = 4096
 _MASK: Final = (1 << 64) - 1
 _VDSO: Final = "[vdso]"
+VDSO_OF_IMAGE: Final = "vdso"
+"""That of another host, beside its proc (collectors/remote/image.py)."""
 _SHARED_BYTES_MOST: Final = 1 << 24
 
 FileKey = tuple[str, int, str]
@@ -102,7 +104,7 @@ def lay_out(
     """The layout for these mappings; files that have a table in `before` keep it.
 
     `known`: files of the process whose headers have been read. `proc`: of another host, if it is
-    not PROC: its vdso has no table. Raises TlstaxError if the child
+    not PROC. Raises TlstaxError if the child
     fails that reads the others, and the tables that are not in `before`.
     """
     objects = [each for each in (*known, *before.objects) if each.is_unchanged]
@@ -212,8 +214,8 @@ def _lay_out(
         ranges += [_range_of(segment, mapped.headers, placed) for segment in mapped.segments]
     for start, end, name in read_special_maps(pid, proc):
         placed, key = Placed(missing="generated code"), ("", 0, name)
-        if name == _VDSO and proc == PROC:
-            placed = files[key] = files.get(key) or _place_vdso(words)
+        if name == _VDSO:
+            placed = files[key] = files.get(key) or _place_vdso(words, proc)
         base = start + placed.base if placed.buckets else 0
         ranges.append((start, end, base, placed.index_word, placed.buckets))
     ranges = sorted(each for each in ranges if each[1] <= _USER_END)
@@ -266,10 +268,10 @@ def _place(mapped: MappedObject, words: _Words, process: Path) -> Placed:
     return words.place(table)
 
 
-def _place_vdso(words: _Words) -> Placed:
-    from tlstax.collectors.unwinding.vdso import vdso_table
+def _place_vdso(words: _Words, proc: Path) -> Placed:
+    from tlstax.collectors.unwinding.vdso import kept_vdso_table, vdso_table
 
-    table = vdso_table()
+    table = vdso_table() if proc == PROC else kept_vdso_table(proc.parent / VDSO_OF_IMAGE)
     if table is None:
         return Placed(missing="it has no call frame information")
     return words.place(table)._replace(build_id=table.build_id)

@@ -29,11 +29,17 @@ def vdso_table() -> FileTable | None:
     """Its unwind table; None if it has none, or no room for a temporary file."""
     content = own_vdso()
     with (
-        suppress(TlstaxError, OSError),
+        suppress(OSError),
         tempfile.TemporaryDirectory(prefix="tlstax-") as folder,
     ):
         path = Path(folder) / "vdso"
         path.write_bytes(content)
-        with Elf(path) as elf:
-            return build(elf)
+        return kept_vdso_table(path)
+    return None
+
+
+def kept_vdso_table(path: Path) -> FileTable | None:
+    """The unwind table of a vdso that is in a file; None if there is none."""
+    with suppress(TlstaxError), Elf(path) as elf:
+        return build(elf)
     return None

@@ -76,7 +76,7 @@ def test_stacks_are_walked_by_tables_made_here(
     meta = {row.key: row.value for row in rows_of(capture, Meta)}
     walked, whole = int(meta["stack_walk_count"]), int(meta["stack_whole_count"])
     assert walked > 0
-    assert whole >= 0.95 * walked, "libssl and libcrypto have no frame pointers; the vdso no table"
+    assert whole >= 0.99 * walked, "libssl and libcrypto have no frame pointers"
 
 
 @pytest.mark.parametrize(
