@@ -3,8 +3,8 @@
 
 The ledger says exactly how long a state lasted; waits with stacks split it. The classes are data:
 `[[wait]]` tables of waits.toml beside this file. A wait belongs to the first class, in the order
-of the file, that fits in all that it names: one of its functions, its system call, its state, and
-the files that all of its functions are in (`within`).
+of the file, that fits in all that it names: one of its functions, its system call, its state, a
+file that one of its functions is in (`among`), and the files that all of them are in (`within`).
 """
 
 import re
@@ -36,6 +36,7 @@ class WaitClass:
     syscalls: frozenset[str]
     states: frozenset[str]
     within: re.Pattern[str] | None = None
+    among: re.Pattern[str] | None = None
 
     def fits(self, state: str, syscall: str, frames: Sequence[Frame]) -> bool:
         """Whether a wait is of this class."""
@@ -47,6 +48,9 @@ class WaitClass:
             within = self.within
             if not frames or not all(within.search(frame.object) for frame in frames):
                 return False
+        among = self.among
+        if among is not None and not any(among.search(frame.object) for frame in frames):
+            return False
         pattern = self.functions
         return pattern is None or any(pattern.search(frame.symbol) for frame in frames)
 
@@ -62,6 +66,7 @@ def classes() -> tuple[WaitClass, ...]:
             frozenset(row.get("syscalls", ())),
             frozenset(row.get("states", ())),
             re.compile(row["within"]) if "within" in row else None,
+            re.compile(row["among"]) if "among" in row else None,
         )
         for row in tomllib.loads(text)["wait"]
     )
@@ -95,3 +100,30 @@ def scaled(waits: WaitTimes, totals: Mapping[tuple[str, str], int]) -> dict[tupl
         if sums[phase, state] > 0:
             result[state, kind] += totals.get((phase, state), 0) * time_ns / sums[phase, state]
     return dict(result)
+
+
+def with_long_waits(
+    waits: Mapping[int, WaitTimes], sums: Mapping[int, Mapping[tuple[str, str], int]], phase: str
+) -> dict[int, WaitTimes]:
+    """The same, where waits of a phase that are longer than a window are split like all others.
+
+    A wait has a stack in the window in which it ends: the windows before have its time alone. Time
+    of a state without any wait in its window is split as the waits of all windows are.
+    """
+    whole: WaitTimes = defaultdict(float)
+    for mine in waits.values():
+        for key, time_ns in mine.items():
+            if key[0] == phase:
+                whole[key] += time_ns
+    found = dict(waits)
+    for window_id, totals in sums.items():
+        mine = waits.get(window_id, {})
+        known = {state for name, state, _ in mine if name == phase}
+        missing = {
+            key: time_ns
+            for key, time_ns in whole.items()
+            if key[1] not in known and totals.get((phase, key[1]), 0) > 0
+        }
+        if missing:
+            found[window_id] = {**mine, **missing}
+    return found

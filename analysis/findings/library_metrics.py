@@ -2,6 +2,7 @@
 """Metrics of the server's TLS library, its certificate and its ciphers, which are names mostly."""
 
 import re
+from datetime import UTC, datetime
 from typing import Final
 
 from tlstax.analysis.findings import throughout, window_metrics
@@ -22,6 +23,10 @@ def add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> No
     suites = window_metrics.names_of(
         row.cipher for row in tables.handshakes if row.window_id in part.window_ids
     )
+    found["always_signs"] = Metric(None, text="yes" if _always_signs(library, tables) else "no")
+    validity, ends = _validity(tables)
+    found["certificate_validity"] = Metric(None, text=validity)
+    found["certificate_ends"] = Metric(None, text=ends)
     mode = window_metrics.last_text(tables, "Ssl_session_cache_mode").upper()
     offered = {"SERVER": "offered", "BOTH": "offered", "OFF": "not offered", "NONE": "not offered"}
     found["tls_library"] = Metric(None, text=library)
@@ -43,6 +48,32 @@ def add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> No
     crypto = blocks.sums(*(f"cpu:record/{name}" for name in (*RECORD_CRYPTO, "tls_protocol")))
     used = bool(crypto[0] > 0.02 * blocks.sums("time:record_write/on_cpu")[0])
     found["tls_bytes"] = Metric(None, text="yes" if used else "no")
+
+
+def _always_signs(library: str, tables: Tables) -> bool:
+    """Whether signatures are recorded and part of each handshake: there is no RSA key exchange."""
+    ciphers = {row.cipher for row in tables.handshakes} - {"unknown"}
+    is_recorded = any(row.boundary.startswith("sign") for row in tables.probes)
+    is_recorded = is_recorded or any(row.sign_ns > 0 for row in tables.handshakes)
+    signs = not library.startswith("yaSSL") and all(map(throughout.is_signed, ciphers))
+    return is_recorded and signs
+
+
+def _validity(tables: Tables) -> tuple[str, str]:
+    """Whether the server's certificate was valid when the recording began, and its last day."""
+    last = {row.name: row.value for row in tables.status}
+    begins, ends = (last.get(f"certificate/{name}", "") for name in ("not_before", "not_after"))
+    began = tables.meta.get("created_wall_ns", "")
+    if not all(map(throughout.is_number, (begins, ends, began))):
+        return "unknown", "unknown"
+    now_s = int(began) // 10**9
+    try:
+        day = datetime.fromtimestamp(int(ends), UTC).date().isoformat()
+    except (OverflowError, ValueError, OSError):
+        return "unknown", "unknown"
+    if now_s > int(ends):
+        return "expired", day
+    return ("valid" if now_s >= int(begins) else "not yet valid"), day
 
 
 def _lacks_tls13(tables: Tables) -> bool:

@@ -23,6 +23,8 @@ from tlstax.tests.truth.causes.obstacles import (
     locking,
     slow_names,
     starved,
+    strangers_files,
+    write_expired,
     write_revoked,
 )
 from tlstax.tests.truth.causes.programs import HERE, ahead, ahead_ourselves, ready, started
@@ -43,6 +45,7 @@ from tlstax.workloads.transports.namespaces import new_namespace
 
 WINDOW_S = 0.5
 SAMPLE_HZ = 499
+GUESSED = "tlstax_guessed"
 SETTLE_S = 0.4
 """From the clients' start to the recording, so that it sees the load and not its beginning."""
 
@@ -72,7 +75,13 @@ class Injection:
     pause_ms: float = 0.0
     """What clients send to finish a handshake goes on after so long, by relay.py."""
     stranger: str = ""
-    """Another client: untrusting, leaving or bursting, see stranger.py."""
+    """Another client, which never gets as far as a query: see stranger.py."""
+    expired: bool = False
+    """The server's certificate was valid until yesterday."""
+    guesses: str = ""
+    """How an account is authenticated (the end of CREATE USER) that clients try to guess."""
+    guessers: int = 2
+    """These clients."""
     record_client: bool = False
     big_ca: int = 0
     """How many times the host's CA certificates stand before the right one in the clients' file."""
@@ -117,7 +126,13 @@ def record(injection: Injection, capture: Path, directory: Path) -> None:
         if injection.locked:
             stack.enter_context(locking(server, *injection.locked))
         if injection.stranger:
-            stack.enter_context(ready("stranger.py", server.port, injection.stranger))
+            files = strangers_files(injection.stranger, directory)
+            stack.enter_context(ready("stranger.py", server.port, injection.stranger, *files))
+        if injection.guesses:
+            with server.open_administrator() as session:
+                session.query(f"CREATE USER {GUESSED}@'127.0.0.1' {injection.guesses}")
+            guesser = ready("guesser.py", server.port, GUESSED, injection.guessers)
+            stack.enter_context(guesser)
         client = stack.enter_context(_load(injection, server, endpoint))
         time.sleep(SETTLE_S)
         status = ServerStatus(option_file=server.directory.client / "status.cnf", pid=server.pid)
@@ -172,6 +187,8 @@ def _certificates(injection: Injection, directory: Path) -> Certificates:
     """Server and client with keys of their own kinds, each known to the other."""
     server = generate(directory / "of-server", KeyKind.parse(injection.server_key))
     client = generate(directory / "of-client", KeyKind.parse(injection.client_key))
+    if injection.expired:
+        write_expired(server)
     both = server.ca.read_bytes() + client.ca.read_bytes()
     known, known_to_client = directory / "ca.pem", directory / "cacert.pem"
     known.write_bytes(both)

@@ -8,7 +8,7 @@ wrongly, or a cause whose rule compares two measured times. Mixed cases have two
 which may lead; both must be found.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tlstax.tests.truth.causes.bench import Injection
 from tlstax.workloads.servers.storage import Storage
@@ -46,6 +46,24 @@ def _renewed(**more: object) -> Injection:
     return Injection(script="result", **more)  # type: ignore[arg-type]
 
 
+def _expired(**more: object) -> Injection:
+    """The load has no TLS: sysbench does not connect to a server whose certificate has expired."""
+    return Injection(stranger="trusting", expired=True, tls=False, **more)  # type: ignore[arg-type]
+
+
+def _guessed(rounds: int, **more: object) -> Injection:
+    """Wrong passwords, each dear to check, beside a load that leaves them CPU time.
+
+    The 5,000 rounds that are the default take 1 ms on a CPU with SHA instructions: no cause.
+    """
+    options = (f"caching_sha2_password_digest_rounds = {rounds}",)
+    rate = (*_rows(400, 0), "--rate=20")
+    made = Injection(
+        kind="mysql97", guesses=_SHA2, script="result", threads=1, sysbench=rate, options=options
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
 def _queries(count: int) -> tuple[str, ...]:
     return (f"--queries={count}",)
 
@@ -54,6 +72,7 @@ def _rows(result: int, row: int) -> tuple[str, ...]:
     return (f"--result-bytes={result}", f"--row-bytes={row}")
 
 
+_SHA2 = "IDENTIFIED WITH caching_sha2_password BY 'kept'"
 _TLS12 = TlsChoice("TLSv1.2")
 _CBC = TlsChoice("TLSv1.2", "ECDHE-ECDSA-AES256-SHA")
 _CBC_RSA = TlsChoice("TLSv1.2", "ECDHE-RSA-AES256-SHA")
@@ -170,7 +189,7 @@ CASES = {
         ),
     ),
     "failing": Case(
-        ("failed_handshakes",),
+        ("certificate_refused",),
         (
             Injection(stranger="untrusting"),
             Injection(stranger="untrusting", script="oltp_read_only", server_key="rsa:2048"),
@@ -303,7 +322,62 @@ NEWER = {
         ),
     ),
 }
-CASES |= FALSE_CAUSES | NEWER
+_UNCACHED = ("thread_cache_size = 0",)
+_ONLY_13 = ("tls_version = TLSv1.3",)
+_LOAD_PAM = ("plugin_load_add = auth_pam",)
+_PAM = "IDENTIFIED VIA pam USING 'other'"
+MORE = {
+    "expired": Case(
+        ("expired_certificate",),
+        (
+            _expired(),
+            _expired(server_key="rsa:2048", threads=1),
+            _expired(script="oltp_read_only"),
+        ),
+    ),
+    "unknown_clients": Case(
+        ("certificate_refused",),
+        (
+            Injection(stranger="unknown"),
+            Injection(stranger="unknown", script="oltp_read_only", server_key="rsa:2048"),
+            Injection(stranger="unknown", threads=1, server_key="rsa:3072"),
+        ),
+    ),
+    "outdated": Case(
+        ("nothing_in_common",),
+        (
+            Injection(stranger="outdated"),
+            Injection(stranger="outdated", threads=1, script="oltp_read_only"),
+            Injection(stranger="outdated", server_key="rsa:2048", options=_ONLY_13),
+        ),
+    ),
+    "threads": Case(
+        ("thread_creation",),
+        (
+            _storm(tls=False, options=_UNCACHED),
+            _storm(tls=False, options=_UNCACHED, threads=1),
+            _storm(tls=False, options=_UNCACHED, sysbench=_queries(2)),
+        ),
+        ("connections_not_reused",),
+    ),
+    "pam": Case(
+        ("external_authentication",),
+        (
+            Injection(guesses=_PAM, guessers=16, options=_LOAD_PAM),
+            Injection(guesses=_PAM, guessers=24, threads=1, options=_LOAD_PAM),
+        ),
+    ),
+    "wrong_passwords": Case(
+        ("password_hashing",),
+        (
+            _guessed(30_000),
+            _guessed(20_000, guessers=4),
+            _guessed(60_000, guessers=1),
+        ),
+        ("connections_not_reused",),
+    ),
+}  # fmt: skip
+CASES |= FALSE_CAUSES | NEWER | MORE
 
 MIXED = {
     "wan_and_slow_key": Case(

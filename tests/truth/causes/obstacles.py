@@ -11,7 +11,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from tlstax.certs.generate import Certificates
+from tlstax.certs.generate import Certificates, KeyKind, generate, write_private
 from tlstax.tests.truth.causes.programs import ready, started
 from tlstax.workloads.servers import configuration
 from tlstax.workloads.servers.mariadb import PrivateServer
@@ -106,3 +106,28 @@ def write_revoked(path: Path, of: Certificates, count: int) -> None:
     )  # fmt: skip
     signed = builder.sign(key, hashes.SHA256())  # type: ignore[arg-type]
     path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+
+
+def write_expired(of: Certificates) -> None:
+    """The server's certificate again, with the same key, valid until yesterday."""
+    authority = x509.load_pem_x509_certificate(of.ca.read_bytes())
+    signer = serialization.load_pem_private_key(of.ca_key.read_bytes(), None)
+    own = x509.load_pem_x509_certificate(of.server.read_bytes())
+    day = datetime.timedelta(days=1)
+    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+    builder = x509.CertificateBuilder(
+        authority.subject, own.subject, own.public_key(), x509.random_serial_number(),
+        now - 30 * day, now - day, list(own.extensions),
+    )  # fmt: skip
+    signed = builder.sign(signer, hashes.SHA256())  # type: ignore[arg-type]
+    write_private(of.server, signed.public_bytes(serialization.Encoding.PEM), replace=True)
+
+
+def strangers_files(manner: str, directory: Path) -> tuple[Path, ...]:
+    """What a stranger reads: the CA that it trusts, or a certificate of a CA of its own."""
+    if manner == "trusting":
+        return (directory / "ca.pem",)
+    if manner != "unknown":
+        return ()
+    own = generate(directory / "of-stranger", KeyKind.parse("ec:p256"))
+    return own.client, own.client_key
