@@ -21,6 +21,7 @@ from tlstax.collectors.sources.status import ServerStatus
 from tlstax.tests.truth.causes.obstacles import (
     limited,
     locking,
+    long_locks,
     slow_names,
     starved,
     strangers_files,
@@ -28,6 +29,7 @@ from tlstax.tests.truth.causes.obstacles import (
     write_revoked,
 )
 from tlstax.tests.truth.causes.programs import HERE, ahead, ahead_ourselves, ready, started
+from tlstax.tests.truth.causes.replication import fetching
 from tlstax.workloads.drivers.sysbench import Caller, Sysbench
 from tlstax.workloads.endpoint import Endpoint
 from tlstax.workloads.resources import Resources
@@ -66,6 +68,8 @@ class Injection:
     kind: str = "mariadb"
     options: tuple[str, ...] = ()
     """Further lines of the server's option file."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Of the server; with LONG_* it runs with long_locks.c."""
     choice: TlsChoice | None = None
     """What the clients' library is limited to."""
     rtt_ms: float = 0.0
@@ -78,6 +82,8 @@ class Injection:
     """Another client, which never gets as far as a query: see stranger.py."""
     expired: bool = False
     """The server's certificate was valid until yesterday."""
+    replicated: str = ""
+    """A replica is recorded that fetches a long binary log: tls or plaintext. No other load."""
     guesses: str = ""
     """How an account is authenticated (the end of CREATE USER) that clients try to guess."""
     guessers: int = 2
@@ -104,6 +110,9 @@ class Injection:
 
 def record(injection: Injection, capture: Path, directory: Path) -> None:
     """Start all of it, record for a while, end all of it."""
+    if injection.replicated:
+        record_replica(injection, capture)
+        return
     with ExitStack() as stack:
         server, endpoint = stack.enter_context(_reachable(injection, directory))
         ahead(server.pid)
@@ -148,6 +157,21 @@ def record(injection: Injection, capture: Path, directory: Path) -> None:
             assert client.poll() is None, "the load ended before the recording"
 
 
+def record_replica(injection: Injection, capture: Path) -> None:
+    """A replica that fetches as fast as it can, for a while."""
+    with (
+        fetching(tls=injection.replicated == "tls", options=injection.options) as replica,
+        ahead_ourselves(),
+    ):
+        ahead(replica.pid)
+        request = Request(
+            replica.pid, capture, window_s=WINDOW_S / 2, sample_hz=SAMPLE_HZ, overwrite=True,
+            budget=injection.budget,
+        )  # fmt: skip
+        with Recorder(request) as recorder:
+            recorder.poll(injection.seconds)
+
+
 # ---- server and accounts ----
 
 
@@ -178,7 +202,7 @@ def _server(injection: Injection, directory: Path, namespace: str | None) -> Pri
         options += (f"ssl_crl = {directory / 'revoked.pem'}",)
     request = ServerRequest(
         certificates=_certificates(injection, directory), namespace=namespace, options=options,
-        storage=injection.storage,
+        storage=injection.storage, environment=long_locks(injection.environment, directory),
     )  # fmt: skip
     return open_server(find_kind(injection.kind), request)
 

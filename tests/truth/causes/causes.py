@@ -64,6 +64,18 @@ def _guessed(rounds: int, **more: object) -> Injection:
     return replace(made, **more)  # type: ignore[arg-type]
 
 
+def _arena(rest_us: int, **more: object) -> Injection:
+    """Connections that allocate and free, all from the one arena that another thread locks."""
+    environment = (("LONG_ARENA_US", str(rest_us)), ("MALLOC_ARENA_MAX", "1"))
+    return _storm(tls=False, environment=environment, **more)
+
+
+def _replica(cipher: str) -> Injection:
+    """Fetches over TLS 1.2 with a cipher that is dearer than AES-GCM."""
+    options = ("tls_version = TLSv1.2", f"ssl_cipher = {cipher}")
+    return Injection(replicated="tls", options=options, seconds=4.0)
+
+
 def _queries(count: int) -> tuple[str, ...]:
     return (f"--queries={count}",)
 
@@ -85,6 +97,7 @@ CONTROLS = {
     "pooled": Injection(),
     "plaintext": Injection(tls=False),
     "read_only": Injection(script="oltp_read_only", threads=1),
+    "plain_replica": Injection(replicated="plaintext", seconds=4.0),
 }
 
 CASES = {
@@ -375,6 +388,33 @@ MORE = {
             _guessed(60_000, guessers=1),
         ),
         ("connections_not_reused",),
+    ),
+    "replica": Case(
+        ("replica_fetch",),
+        (
+            _replica("ECDHE-ECDSA-AES256-SHA"),
+            _replica("ECDHE-ECDSA-AES128-SHA256"),
+            _replica("ECDHE-ECDSA-CHACHA20-POLY1305"),
+        ),
+        ("run_queue",),
+    ),
+    "library_lock": Case(
+        ("library_lock",),
+        (
+            _storm(choice=_TLS12, threads=8, environment=(("LONG_LOCK_US", "100"),)),
+            _storm(choice=_TLS12, threads=4, environment=(("LONG_LOCK_US", "300"),)),
+            _storm(choice=_TLS12, threads=6, environment=(("LONG_LOCK_US", "200"),)),
+        ),
+        ("connections_not_reused", "version_downgrade", "run_queue"),
+    ),
+    "allocator": Case(
+        ("allocator_lock",),
+        (
+            _arena(10_000, threads=2),
+            _arena(20_000, threads=4),
+            _arena(5_000, threads=1),
+        ),
+        ("connections_not_reused", "run_queue"),
     ),
 }  # fmt: skip
 CASES |= FALSE_CAUSES | NEWER | MORE

@@ -3,6 +3,7 @@
 
 import datetime
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from tlstax.certs.generate import Certificates, KeyKind, generate, write_private
-from tlstax.tests.truth.causes.programs import ready, started
+from tlstax.tests.truth.causes.programs import HERE, ready, started
 from tlstax.workloads.servers import configuration
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.transports.namespaces import ip
@@ -131,3 +132,17 @@ def strangers_files(manner: str, directory: Path) -> tuple[Path, ...]:
         return ()
     own = generate(directory / "of-stranger", KeyKind.parse("ec:p256"))
     return own.client, own.client_key
+
+
+def long_locks(
+    environment: tuple[tuple[str, str], ...], directory: Path
+) -> tuple[tuple[str, str], ...]:
+    """A server's environment, with long_locks.c preloaded if it is asked for."""
+    if not any(name.startswith("LONG_") for name, _ in environment):
+        return environment
+    library = directory / "long_locks.so"
+    source = HERE / "long_locks.c"
+    command = ["gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run([*command, "-o", str(library), str(source)], check=True)
+    library.chmod(0o755)
+    return (*environment, ("LD_PRELOAD", str(library)))
