@@ -62,6 +62,7 @@ class Injection:
     threads: int = 2
     seconds: float = 6.0
     """Long enough for eight windows and more, whatever else the host does."""
+    window_s: float = WINDOW_S
     tls: bool = True
     server_key: str = "ec:p256"
     client_key: str = "ec:p256"
@@ -82,8 +83,8 @@ class Injection:
     """Another client, which never gets as far as a query: see stranger.py."""
     expired: bool = False
     """The server's certificate was valid until yesterday."""
-    replicated: str = ""
-    """A replica is recorded that fetches a long binary log: tls or plaintext. No other load."""
+    replicated: str | None = None
+    """A replica is recorded that fetches with this cipher ("": plaintext), and nothing else runs."""
     guesses: str = ""
     """How an account is authenticated (the end of CREATE USER) that clients try to guess."""
     guessers: int = 2
@@ -110,15 +111,18 @@ class Injection:
 
 def record(injection: Injection, capture: Path, directory: Path) -> None:
     """Start all of it, record for a while, end all of it."""
-    if injection.replicated:
+    if injection.replicated is not None:
         record_replica(injection, capture)
         return
+    with reachable(injection, directory) as (server, endpoint):
+        record_load(injection, server, endpoint, capture, directory)
+
+
+def record_load(
+    injection: Injection, server: PrivateServer, endpoint: Endpoint, capture: Path, directory: Path
+) -> None:
+    """Start the load and what is in its way, record for a while, end all of it but the server."""
     with ExitStack() as stack:
-        server, endpoint = stack.enter_context(_reachable(injection, directory))
-        ahead(server.pid)
-        if injection.kind == "mariadb":
-            caller = Caller.of_account(server.account(), endpoint, "plaintext")
-            Sysbench(lambda _: caller, table_rows=injection.rows).prepare()
         if injection.split_bytes or injection.pause_ms:
             port = free_port()
             manner = ("split", injection.split_bytes) if injection.split_bytes else (
@@ -147,7 +151,7 @@ def record(injection: Injection, capture: Path, directory: Path) -> None:
         status = ServerStatus(option_file=server.directory.client / "status.cnf", pid=server.pid)
         sources = SourceSet([status])
         request = Request(
-            server.pid, capture, window_s=WINDOW_S, sample_hz=SAMPLE_HZ, sources=sources,
+            server.pid, capture, window_s=injection.window_s, sample_hz=SAMPLE_HZ, sources=sources,
             clients=(client.pid,) if injection.record_client else (),
             functions=injection.functions, overwrite=True, budget=injection.budget,
         )  # fmt: skip
@@ -160,12 +164,11 @@ def record(injection: Injection, capture: Path, directory: Path) -> None:
 def record_replica(injection: Injection, capture: Path) -> None:
     """A replica that fetches as fast as it can, for a while."""
     with (
-        fetching(tls=injection.replicated == "tls", options=injection.options) as replica,
+        fetching(injection.replicated or "") as replica,
         ahead_ourselves(),
     ):
-        ahead(replica.pid)
         request = Request(
-            replica.pid, capture, window_s=WINDOW_S / 2, sample_hz=SAMPLE_HZ, overwrite=True,
+            replica.pid, capture, window_s=injection.window_s, sample_hz=SAMPLE_HZ, overwrite=True,
             budget=injection.budget,
         )  # fmt: skip
         with Recorder(request) as recorder:
@@ -176,11 +179,13 @@ def record_replica(injection: Injection, capture: Path) -> None:
 
 
 @contextmanager
-def _reachable(injection: Injection, directory: Path) -> Iterator[tuple[PrivateServer, Endpoint]]:
-    """The server, and where its clients connect: here, or at the other end of a delay line."""
+def reachable(injection: Injection, directory: Path) -> Iterator[tuple[PrivateServer, Endpoint]]:
+    """The server with its data, and where clients connect: here, or behind a delay line."""
     if not injection.rtt_ms:
         with _server(injection, directory, None) as server:
-            yield server, Endpoint("127.0.0.1", server.port)
+            endpoint = Endpoint("127.0.0.1", server.port)
+            _prepare(injection, server, endpoint)
+            yield server, endpoint
         return
     with (
         Resources() as resources,
@@ -188,7 +193,15 @@ def _reachable(injection: Injection, directory: Path) -> Iterator[tuple[PrivateS
         _server(injection, directory, namespace) as server,
         make_transport("wan", resources, {"rtt_ms": injection.rtt_ms}).open(server) as route,
     ):
+        _prepare(injection, server, route.endpoint)
         yield server, route.endpoint
+
+
+def _prepare(injection: Injection, server: PrivateServer, endpoint: Endpoint) -> None:
+    ahead(server.pid)
+    if injection.kind == "mariadb":
+        caller = Caller.of_account(server.account(), endpoint, "plaintext")
+        Sysbench(lambda _: caller, table_rows=injection.rows).prepare()
 
 
 def _server(injection: Injection, directory: Path, namespace: str | None) -> PrivateServer:

@@ -110,7 +110,11 @@ def write_revoked(path: Path, of: Certificates, count: int) -> None:
 
 
 def write_expired(of: Certificates) -> None:
-    """The server's certificate again, with the same key, valid until yesterday."""
+    """The server's certificate again, with the same key, valid until yesterday.
+
+    The one that is valid stays beside it, in `valid.pem`.
+    """
+    write_private(of.directory / "valid.pem", of.server.read_bytes())
     authority = x509.load_pem_x509_certificate(of.ca.read_bytes())
     signer = serialization.load_pem_private_key(of.ca_key.read_bytes(), None)
     own = x509.load_pem_x509_certificate(of.server.read_bytes())

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from tlstax.certs.generate import KeyKind
+from tlstax.tests.truth.causes.programs import ahead
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.request import ServerRequest
 
@@ -19,17 +20,21 @@ _REPLICA = ("relay_log = relay", "server_id = 2", "slave_max_allowed_packet = 64
 
 
 @contextmanager
-def fetching(*, tls: bool, options: tuple[str, ...] = ()) -> Iterator[PrivateServer]:
+def fetching(cipher: str) -> Iterator[PrivateServer]:
     """A replica that has begun to fetch, and has a gigabyte before it; it applies nothing.
 
-    `options`: further lines of the source's option file.
+    `cipher`: of TLS 1.2; "" for plaintext.
     """
+    tls = bool(cipher)
+    options = ("tls_version = TLSv1.2", f"ssl_cipher = {cipher}") if tls else ()
     with ExitStack() as stack:
         key = KeyKind.parse("ec:p256")
         source = stack.enter_context(
             PrivateServer(ServerRequest(key, options=(*_SOURCE, *options)))
         )
         replica = stack.enter_context(PrivateServer(ServerRequest(key, options=_REPLICA)))
+        for server in (source, replica):  # else the other one is what each waits for
+            ahead(server.pid)
         with source.open_administrator() as session:
             password = secrets.token_hex(16)
             demand = "REQUIRE SSL" if tls else ""
@@ -46,7 +51,8 @@ def fetching(*, tls: bool, options: tuple[str, ...] = ()) -> Iterator[PrivateSer
         session.query(
             f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {source.port},"
             f" MASTER_USER = 'replicator', MASTER_PASSWORD = '{password}',"
-            f" MASTER_SSL = {int(tls)}, MASTER_LOG_FILE = '{file}', MASTER_LOG_POS = {position}"
+            f" MASTER_SSL = {int(tls)}, MASTER_SSL_CIPHER = '{cipher}',"
+            f" MASTER_LOG_FILE = '{file}', MASTER_LOG_POS = {position}"
         )
         session.query("START SLAVE IO_THREAD")
         end = time.monotonic() + PATIENCE_S
