@@ -84,7 +84,7 @@ class Injection:
     expired: bool = False
     """The server's certificate was valid until yesterday."""
     replicated: str | None = None
-    """A replica is recorded that fetches with this cipher ("": plaintext), and nothing else runs."""
+    """A replica is recorded that fetches with this cipher ("": none), and nothing else runs."""
     guesses: str = ""
     """How an account is authenticated (the end of CREATE USER) that clients try to guess."""
     guessers: int = 2
