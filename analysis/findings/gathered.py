@@ -24,7 +24,7 @@ def findings_of(
     sums = ledger.by_window(tables.ledger)
     waits = wait_causes.classify(tables.waits, resolved)
     waits = wait_causes.with_long_waits(waits, sums, "connect")
-    works = work.count_work(tables.samples, resolved)
+    works = work.count_work(tables.samples, resolved, tables.frames)
     clients = tables.clients
     client_counts = count_client_samples(clients.samples, resolved, taxonomy) if clients else {}
     judged = {

@@ -45,6 +45,9 @@ def add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> No
         None,
         text="yes" if _is_software(library, suites, tables.meta.get("cpu_flags", "")) else "no",
     )
+    flags = tables.meta.get("cpu_flags", "").split()
+    found["has_aes"] = Metric(None, text="yes" if {"aes", "pclmulqdq"} <= {*flags} else "no")
+    found["soft_cipher_share"] = blocks.share("worked:soft_cipher", "worked:hard_cipher")
     crypto = blocks.sums(*(f"cpu:record/{name}" for name in (*RECORD_CRYPTO, "tls_protocol")))
     used = bool(crypto[0] > 0.02 * blocks.sums("time:record_write/on_cpu")[0])
     found["tls_bytes"] = Metric(None, text="yes" if used else "no")

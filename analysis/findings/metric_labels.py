@@ -140,6 +140,12 @@ LABELS: Final[Mapping[str, Label]] = {
     ),
     "tls_library": Label("the server's TLS library", "text", "method"),
     "software_crypto": Label("ciphers without crypto instructions", "text", "method"),
+    "has_aes": Label("the CPU has instructions for AES-GCM", "text", "method"),
+    "soft_cipher_share": Label(
+        "share of the ciphers' CPU samples in functions without such instructions",
+        "share",
+        "composition",
+    ),
     "tls_bytes": Label("results are encrypted", "text", "composition"),
     "client_recorded": Label("a client was recorded, too", "text", "method"),
     "samples_count": Label("CPU samples", "count", "composition"),

@@ -18,8 +18,8 @@ from tlstax.certs.generate import write_private
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.tests.truth.causes import bench
 from tlstax.tests.truth.causes.bench import Injection
-from tlstax.tests.truth.causes.loads import TLS12
-from tlstax.tests.truth.causes.more_causes import MORE, PAM
+from tlstax.tests.truth.causes.loads import TLS12, rows
+from tlstax.tests.truth.causes.more_causes import MORE, PAM, WITHOUT_AES
 from tlstax.workloads.endpoint import Endpoint
 from tlstax.workloads.servers.mariadb import PrivateServer
 
@@ -55,6 +55,8 @@ def test_what_clients_do_wrong_is_named_and_the_same_server_without_it_has_none(
     with bench.reachable(asked, tmp_path) as place:
         assert found(Injection(), place, tmp_path) == set(), "a healthy load"
         assert found(storm, place, tmp_path) == set(), "connections that come and go"
+        results = Injection(script="result", sysbench=rows(262_144, 0))
+        assert found(results, place, tmp_path) == set(), "large results"
         for stranger, expected in (
             ("untrusting", "certificate_refused"),
             ("unknown", "certificate_refused"),
@@ -70,7 +72,8 @@ def test_what_clients_do_wrong_is_named_and_the_same_server_without_it_has_none(
 
 
 def test_an_expired_certificate_and_a_lock_that_is_held_are_named(lab_directory: Path) -> None:
-    asked = Injection(expired=True, environment=(("LONG_LOCK_US", "200"),))
+    environment = (("LONG_LOCK_US", "200"), *WITHOUT_AES)
+    asked = Injection(expired=True, environment=environment)
     verifying = Injection(stranger="trusting", tls=False)
     with ExitStack() as stack:
         own = Path(stack.enter_context(TemporaryDirectory(dir=lab_directory)))
@@ -84,3 +87,5 @@ def test_an_expired_certificate_and_a_lock_that_is_held_are_named(lab_directory:
         assert found(verifying, place, own) == set(), "a certificate that is valid"
         storm = Injection(script="storm", threads=8, choice=TLS12)
         assert found(storm, place, own) == {"library_lock"}
+        results = Injection(script="result", sysbench=rows(262_144, 0))
+        assert found(results, place, own) == {"cipher_in_software"}

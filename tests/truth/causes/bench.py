@@ -207,7 +207,8 @@ def _prepare(injection: Injection, server: PrivateServer, endpoint: Endpoint) ->
 def _server(injection: Injection, directory: Path, namespace: str | None) -> PrivateServer:
     options = injection.options
     if injection.kind != "mariadb":
-        request = ServerRequest(key=KeyKind.parse("rsa:2048"), options=options)
+        key, environment = KeyKind.parse("rsa:2048"), injection.environment
+        request = ServerRequest(key=key, options=options, environment=environment)
         return open_server(find_kind(injection.kind), request)
     if injection.name_server_ms:
         options += ("skip_name_resolve = OFF", "host_cache_size = 0")

@@ -16,6 +16,8 @@ _LOAD_PAM = ("plugin_load_add = auth_pam",)
 """Its helper program must be for the server's user, as its package leaves it."""
 _LOAD_PAM_INSIDE = ("plugin_load_add = auth_pam_v1",)
 """The older plug-in, which calls PAM in the server."""
+WITHOUT_AES = (("OPENSSL_ia32cap", "~0x200000200000000:~0x60000000000"),)
+"""AES-NI and PCLMULQDQ, then VAES and VPCLMULQDQ: OpenSSL takes them for absent."""
 PAM = "IDENTIFIED VIA pam USING 'other'"
 """A service that every host has; a refusal takes it a second or more."""
 
@@ -99,6 +101,18 @@ MORE = {
             _guessed(60_000, guessers=1),
         ),
         ("connections_not_reused", "no_resumption"),
+    ),
+    "software_path": Case(
+        ("cipher_in_software",),
+        (
+            Injection(script="result", environment=WITHOUT_AES, sysbench=rows(262_144, 0)),
+            Injection(
+                script="result", environment=WITHOUT_AES, sysbench=rows(100_000, 0), threads=1
+            ),
+            Injection(
+                kind="mysql80", script="result", environment=WITHOUT_AES, sysbench=rows(400_000, 0)
+            ),
+        ),
     ),
     "replica": Case(
         ("replica_fetch",),

@@ -251,3 +251,66 @@ def test_a_server_that_decrypts_for_clients_is_no_replica(mode: str) -> None:
     rows = replica(mode, 900, 5)
     rows.threads = [Thread(1, 9, "one", "binlog_dump", 0, None)]
     assert "replica_fetch" not in found(rows)
+
+
+# ---- ciphers in software ----
+
+
+def encrypting(mode: str, names: tuple[str, ...], code: str = "", *, read: bool = True) -> Tables:
+    """Results whose records take most of the time, in a function of this name and code."""
+    cells = {("record_write", "on_cpu"): 700 * MS, ("command", "on_cpu"): 300 * MS}
+    rows = load(mode, cells, {"command": 1000, "record_write": 1000})
+    rows.meta["cpu_flags"] = "aes pclmulqdq sha_ni"
+    file = CRYPTO if names[0].startswith("[") else "/opt/lib/libcrypto.so.1.0.0"
+    rows.frames = [
+        Frame(at, file, "", 0, name, 0, "none", code if at == 1 else "")
+        for at, name in enumerate(names, 1)
+    ]
+    if read:
+        rows.frames.append(Frame(90, CRYPTO, "", 0, "[libcrypto+0x9]", 0, "none", "bignum"))
+    rows.stacks = [Stack(1, " ".join(str(at) for at in range(1, len(names) + 1)))]
+    rows.samples = [
+        SampleStack(window.window_id, "record_write", USER, 1, None, 100) for window in dense(rows)
+    ]
+    return rows
+
+
+UNNAMED = ("[libcrypto+0xe1100]", "CRYPTO_gcm128_encrypt_ctr32", "EVP_EncryptUpdate")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("names", "code", "expected"),
+    [
+        (UNNAMED, "", True),
+        (UNNAMED, "aes+ghash", False),
+        (("_bsaes_encrypt8", "bsaes_ctr32_encrypt_blocks", "EVP_EncryptUpdate"), "", True),
+        (("aesni_gcm_encrypt", "EVP_EncryptUpdate"), "", False),
+    ],
+)
+def test_a_cipher_without_instructions_is_told_by_its_functions(
+    mode: str, names: tuple[str, ...], code: str, expected: bool
+) -> None:
+    """As recorded with OPENSSL_ia32cap: names of OpenSSL 1.0.2, and none of Debian's."""
+    rows = encrypting(mode, names, code)
+    assert ("cipher_in_software" in found(rows)) is expected
+
+
+@BOTH
+@pytest.mark.parametrize("flags", ["", "aes", "aes pmull sha2"])
+def test_nothing_is_said_of_a_cpu_without_those_instructions(mode: str, flags: str) -> None:
+    rows = encrypting(mode, UNNAMED)
+    rows.meta["cpu_flags"] = flags
+    assert "cipher_in_software" not in found(rows)
+
+
+@BOTH
+def test_code_that_nobody_has_read_shows_nothing(mode: str) -> None:
+    """The file was not there when the functions were named."""
+    assert "cipher_in_software" not in found(encrypting(mode, UNNAMED, read=False))
+
+
+@BOTH
+def test_a_function_without_evidence_elsewhere_is_no_cipher(mode: str) -> None:
+    rows = encrypting(mode, ("[libcrypto+0x1]", "EVP_DigestUpdate", "SSL_write"))
+    assert "cipher_in_software" not in found(rows)
