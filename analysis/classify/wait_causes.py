@@ -105,25 +105,28 @@ def scaled(waits: WaitTimes, totals: Mapping[tuple[str, str], int]) -> dict[tupl
 def with_long_waits(
     waits: Mapping[int, WaitTimes], sums: Mapping[int, Mapping[tuple[str, str], int]], phase: str
 ) -> dict[int, WaitTimes]:
-    """The same, where waits of a phase that are longer than a window are split like all others.
+    """The same, where waits of a phase that outlast a window are split like all of the recording.
 
-    A wait has a stack in the window in which it ends: the windows before have its time alone. Time
-    of a state without any wait in its window is split as the waits of all windows are.
+    A wait has a stack in the window in which it ends: the windows before have its time alone. What
+    the waits that ended in a window leave of the ledger's time there is split as the waits of all
+    windows are.
     """
-    whole: WaitTimes = defaultdict(float)
+    whole: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for mine in waits.values():
-        for key, time_ns in mine.items():
-            if key[0] == phase:
-                whole[key] += time_ns
+        for (name, state, kind), time_ns in mine.items():
+            if name == phase:
+                whole[state][kind] += time_ns
     found = dict(waits)
     for window_id, totals in sums.items():
-        mine = waits.get(window_id, {})
-        known = {state for name, state, _ in mine if name == phase}
-        missing = {
-            key: time_ns
-            for key, time_ns in whole.items()
-            if key[1] not in known and totals.get((phase, key[1]), 0) > 0
-        }
-        if missing:
-            found[window_id] = {**mine, **missing}
+        times: WaitTimes = defaultdict(float, waits.get(window_id, {}))
+        for state, kinds in whole.items():
+            known = sum(ns for key, ns in times.items() if key[:2] == (phase, state))
+            left = totals.get((phase, state), 0) - known
+            every = sum(kinds.values())
+            if left <= 0 or every <= 0:
+                continue
+            for kind, time_ns in kinds.items():
+                times[phase, state, kind] += left * time_ns / every
+        if times:
+            found[window_id] = dict(times)
     return found

@@ -170,6 +170,25 @@ def test_a_wait_in_a_library_is_named_from_a_tenth_of_the_time(
 
 
 @BOTH
+@pytest.mark.parametrize("short", [False, True])
+def test_waits_that_outlast_a_window_are_taken_as_those_that_ended(mode: str, short: bool) -> None:
+    """As recorded with PAM, which takes two seconds to refuse: most windows have time alone.
+
+    With `short`, waits for the client end in each window.
+    """
+    frames, state = WAITS["external_authentication"]
+    rows = waiting(mode, frames, state, 0.5)
+    long = [row._replace(time_ns=3 * S) for row in rows.waits[::3]]
+    rows.frames.append(Frame(70, SERVER, "", 0, "vio_io_wait", 0, "dynsym", ""))
+    rows.stacks.append(Stack(2, "70"))
+    ended = [row._replace(user_stack_id=2, time_ns=MS) for row in rows.waits]
+    rows.waits = long + ended * short
+    assert "external_authentication" in found(rows)
+    rows.waits = ended
+    assert "external_authentication" not in found(rows)
+
+
+@BOTH
 @pytest.mark.parametrize(
     "names",
     [
