@@ -32,6 +32,10 @@ def add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> No
     found["tls_library"] = Metric(None, text=library)
     found["cipher"] = Metric(None, text=suites)
     key = window_metrics.last_text(tables, "certificate/key")
+    for name in ("chain", "chain_bytes"):
+        said = window_metrics.last_text(tables, f"certificate/{name}")
+        known = throughout.is_number(said)
+        found[f"certificate_{name}"] = exact(float(said)) if known else Metric(None)
     kind, _, bits = key.partition(" ")
     found["certificate_key"] = Metric(None, text=key or "unknown")
     is_rsa = kind == "RSA" and throughout.is_number(bits)

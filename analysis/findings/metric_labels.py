@@ -122,6 +122,8 @@ LABELS: Final[Mapping[str, Label]] = {
         "share of failed handshakes in which the server had signed", "share", "handshake"
     ),
     "always_signs": Label("the server signs in all handshakes", "text", "handshake"),
+    "certificate_chain": Label("certificates in the server's file", "count", "method"),
+    "certificate_chain_bytes": Label("their size", "bytes", "method"),
     "certificate_validity": Label("validity of the server's certificate", "text", "method"),
     "certificate_ends": Label("last day of the server's certificate (UTC)", "text", "method"),
     "failed_time_share": Label(

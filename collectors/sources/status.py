@@ -44,8 +44,9 @@ WRITES: Final = re.compile(
 
 CERTIFICATE: Final = "certificate/"
 """Prefix of what the server's certificate says: `certificate/key`, kind and length of its key,
-`certificate/chain`, the certificates in its file, and `certificate/not_before` and
-`certificate/not_after`, the seconds since 1970 (UTC) between which it is valid.
+`certificate/chain` and `certificate/chain_bytes`, the certificates in its file and their size,
+`certificate/not_before` and `certificate/not_after`, the seconds since 1970 (UTC) between which it
+is valid.
 """
 _STATUS, _GRANTS, _END = "tlstax-status", "tlstax-grants", "tlstax-end"
 _FILE: Final = "tlstax-certificate"
@@ -164,6 +165,7 @@ class ServerStatus:
         said = {
             "key": found.key,
             "chain": str(found.chain_count),
+            "chain_bytes": str(found.chain_bytes),
             "not_before": str(int(found.not_before.timestamp())),
             "not_after": str(int(found.not_after.timestamp())),
         }

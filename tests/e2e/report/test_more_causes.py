@@ -53,10 +53,9 @@ def test_what_clients_do_wrong_is_named_and_the_same_server_without_it_has_none(
     asked = Injection(options=("thread_cache_size = 64", "plugin_load_add = auth_pam_v1"))
     storm = Injection(script="storm")
     with bench.reachable(asked, tmp_path) as place:
-        assert found(Injection(), place, tmp_path) == set(), "a healthy load"
         assert found(storm, place, tmp_path) == set(), "connections that come and go"
         results = Injection(script="result", sysbench=rows(262_144, 0))
-        assert found(results, place, tmp_path) == set(), "large results"
+        assert found(results, place, tmp_path) == set(), "connections that stay"
         for stranger, expected in (
             ("untrusting", "certificate_refused"),
             ("outdated", "nothing_in_common"),

@@ -25,6 +25,7 @@ from tlstax.tests.truth.causes.obstacles import (
     slow_names,
     starved,
     strangers_files,
+    write_chain,
     write_expired,
     write_revoked,
 )
@@ -81,6 +82,8 @@ class Injection:
     """What clients send to finish a handshake goes on after so long, by relay.py."""
     stranger: str = ""
     """Another client, which never gets as far as a query: see stranger.py."""
+    chain: int = 0
+    """CA certificates of the host behind the server's own, in its file."""
     expired: bool = False
     """The server's certificate was valid until yesterday."""
     replicated: str | None = None
@@ -227,6 +230,8 @@ def _certificates(injection: Injection, directory: Path) -> Certificates:
     client = generate(directory / "of-client", KeyKind.parse(injection.client_key))
     if injection.expired:
         write_expired(server)
+    if injection.chain:
+        write_chain(server, injection.chain)
     both = server.ca.read_bytes() + client.ca.read_bytes()
     known, known_to_client = directory / "ca.pem", directory / "cacert.pem"
     known.write_bytes(both)

@@ -68,6 +68,15 @@ MORE = {
             Injection(stranger="unknown", threads=1, server_key="rsa:3072"),
         ),
     ),
+    "chain": Case(
+        ("long_chain",),
+        (
+            storm(chain=18, rtt_ms=20, threads=4),
+            storm(chain=14, rtt_ms=10, threads=2),
+            storm(chain=16, rtt_ms=40, threads=6, server_key="rsa:2048"),
+        ),
+        ("connections_not_reused", "round_trips"),
+    ),
     "outdated": Case(
         ("nothing_in_common",),
         (

@@ -128,6 +128,14 @@ def write_expired(of: Certificates) -> None:
     write_private(of.server, signed.public_bytes(serialization.Encoding.PEM), replace=True)
 
 
+def write_chain(of: Certificates, count: int) -> None:
+    """Certificates of others behind the server's own, as of a bundle that was copied too often."""
+    bundle = Path("/etc/ssl/certs/ca-certificates.crt").read_bytes()
+    end = b"-----END CERTIFICATE-----\n"
+    others = [text + end for text in bundle.split(end)[:count]]
+    write_private(of.server, of.server.read_bytes() + b"".join(others), replace=True)
+
+
 def strangers_files(manner: str, directory: Path) -> tuple[Path, ...]:
     """What a stranger reads: the CA that it trusts, or a certificate of a CA of its own."""
     if manner == "trusting":

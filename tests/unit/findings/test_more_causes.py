@@ -4,7 +4,7 @@
 import pytest
 
 from tlstax.analysis.rows.tables import Tables
-from tlstax.collectors.capture.schema import Frame, OffcpuStack, SampleStack, Stack, Thread
+from tlstax.collectors.capture.schema import Frame, OffcpuStack, SampleStack, Stack, Status, Thread
 from tlstax.collectors.capture.syscalls import NUMBERS
 from tlstax.tests.unit.findings.loads import (
     BOTH,
@@ -333,3 +333,21 @@ def test_code_that_nobody_has_read_shows_nothing(mode: str) -> None:
 def test_a_function_without_evidence_elsewhere_is_no_cipher(mode: str) -> None:
     rows = encrypting(mode, ("[libcrypto+0x1]", "EVP_DigestUpdate", "SSL_write"))
     assert "cipher_in_software" not in found(rows)
+
+
+# ---- long chains ----
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("size", "wait", "expected"),
+    [("20000", 40, True), ("14600", 40, False), ("20000", 22, False), ("unknown", 40, False)],
+)
+def test_a_chain_is_named_where_handshakes_have_a_round_trip_more(
+    mode: str, size: str, wait: int, expected: bool
+) -> None:
+    """A round trip of 20 ms: two in handshakes, and one in the rest of connecting."""
+    rows = storm(mode, wait=wait * MS, other=20 * MS)
+    said = (("chain", "12"), ("chain_bytes", size))
+    rows.status = [Status(S, None, f"certificate/{name}", value) for name, value in said]
+    assert ("long_chain" in found(rows)) is expected
