@@ -27,6 +27,11 @@ def _expired(**more: object) -> Injection:
     return Injection(stranger="trusting", expired=True, tls=False, **more)  # type: ignore[arg-type]
 
 
+def _pam(**more: object) -> Injection:
+    """Recorded for longer: a refusal takes seconds, and those under way at the start are unknown."""
+    return Injection(guesses=PAM, seconds=10.0, **more)  # type: ignore[arg-type]
+
+
 def _guessed(rounds: int, **more: object) -> Injection:
     """Wrong passwords, each dear to check, beside a load that leaves them CPU time.
 
@@ -97,9 +102,9 @@ MORE = {
     "pam": Case(
         ("external_authentication",),
         (
-            Injection(guesses=PAM, guessers=16, options=_LOAD_PAM),
-            Injection(guesses=PAM, guessers=24, threads=1, options=_LOAD_PAM_INSIDE),
-            Injection(guesses=PAM, guessers=12, options=_LOAD_PAM_INSIDE),
+            _pam(guessers=16, options=_LOAD_PAM),
+            _pam(guessers=24, threads=1, options=_LOAD_PAM_INSIDE),
+            _pam(guessers=12, options=_LOAD_PAM_INSIDE),
         ),
     ),
     "wrong_passwords": Case(
