@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Preloaded into a server: its locks are held for longer than they should be.
+ * Preloaded into a server: its locks are held for longer than they should be, or PAM is slow.
  *
  *   LONG_LOCK_US=N    whoever takes a lock of OpenSSL for writing sleeps N us with it
+ *   LONG_PAM_US=N     PAM takes N us to refuse everybody
  *   LONG_ARENA_US=N   a thread locks the arenas of malloc one after another, and rests N us
  */
 #define _GNU_SOURCE
@@ -15,10 +16,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CHUNKS = 40000, CHUNK_BYTES = 12000 };
+enum { CHUNKS = 40000, CHUNK_BYTES = 12000, PAM_AUTH_ERR = 7 };
 
 static void *chunks[CHUNKS];
-static unsigned lock_us, arena_us;
+static unsigned lock_us, pam_us, arena_us;
 static int (*next_lock)(void *lock);
 
 int CRYPTO_THREAD_write_lock(void *lock)
@@ -31,6 +32,14 @@ int CRYPTO_THREAD_write_lock(void *lock)
 	if (lock_us)
 		usleep(lock_us);
 	return taken;
+}
+
+int pam_authenticate(void *handle, int flags)
+{
+	(void)handle;
+	(void)flags;
+	usleep(pam_us);
+	return PAM_AUTH_ERR;
 }
 
 /* Every second chunk is free, so that trimming visits each of them, and keeps the lock. */
@@ -78,6 +87,7 @@ __attribute__((constructor)) static void begin(void)
 	if (!serves())
 		return;
 	lock_us = number("LONG_LOCK_US");
+	pam_us = number("LONG_PAM_US");
 	arena_us = number("LONG_ARENA_US");
 	if (arena_us && !pthread_create(&thread, NULL, trim, NULL))
 		pthread_detach(thread);

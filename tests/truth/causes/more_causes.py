@@ -28,7 +28,7 @@ def _expired(**more: object) -> Injection:
 
 
 def _pam(**more: object) -> Injection:
-    """Recorded for longer: a refusal takes seconds, and those under way at the start are unknown."""
+    """Recorded for longer: a refusal takes seconds, and the first ones began before."""
     return Injection(guesses=PAM, seconds=10.0, **more)  # type: ignore[arg-type]
 
 
@@ -104,7 +104,12 @@ MORE = {
         (
             _pam(guessers=16, options=_LOAD_PAM),
             _pam(guessers=24, threads=1, options=_LOAD_PAM_INSIDE),
-            _pam(guessers=12, options=_LOAD_PAM_INSIDE),
+            Injection(
+                guesses=PAM,
+                guessers=4,
+                options=_LOAD_PAM_INSIDE,
+                environment=(("LONG_PAM_US", "20000"),),
+            ),
         ),
     ),
     "wrong_passwords": Case(
