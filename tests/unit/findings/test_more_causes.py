@@ -3,6 +3,7 @@
 
 import pytest
 
+from tlstax.analysis.findings.work_series import add_births
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Frame, OffcpuStack, SampleStack, Stack, Thread
 from tlstax.collectors.capture.syscalls import NUMBERS
@@ -65,7 +66,7 @@ def test_hashing_passwords_is_named_by_its_samples(
 def test_a_function_of_statements_is_no_check_of_a_password(mode: str) -> None:
     """SELECT SHA2() and its like use the same functions."""
     frame = Frame(1, "mysqld", "", 0, "my_crypt_genhash", 0, "dynsym", "")
-    rows = sampled(computing(mode, 2 * MS), "command", frame, 9)
+    rows = sampled(storm(mode, queries=60), "command", frame, 9)
     assert "password_hashing" not in found(rows)
 
 
@@ -114,11 +115,19 @@ def test_the_first_function_of_a_thread_is_no_creation(mode: str) -> None:
 
 
 @BOTH
-def test_threads_that_were_there_before_are_not_born(mode: str) -> None:
-    rows = sampled(computing(mode, MS), "connect", CLONE, 6, NUMBERS["clone3"])
-    begin = min(window.start_ns for window in rows.windows)
-    rows.threads += [Thread(9 + at, at, "one", "connection", begin, None) for at in range(900)]
-    assert "thread_creation" not in found(rows)
+def test_threads_that_were_there_before_or_come_between_windows_are_not_born(mode: str) -> None:
+    rows = storm(mode)
+    block_of = {window.window_id: number for number, window in enumerate(dense(rows))}
+    first, second = dense(rows)[:2]
+    starts = (first.start_ns, first.start_ns + 1, first.end_ns - 1, second.start_ns)
+    rows.threads = [
+        Thread(at, at, "one", "connection", start, None)
+        for at, start in enumerate((*starts, dense(rows)[-1].end_ns))
+    ]
+    rows.threads.append(Thread(9, 9, "one", "page_flush", first.start_ns + 1, None))
+    born_in: list[int] = []
+    add_births(lambda name, block, value: born_in.append(block), block_of, rows)
+    assert born_in == [0, 0, 1]
 
 
 # ---- waits in libraries and services ----
