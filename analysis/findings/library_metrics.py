@@ -67,20 +67,39 @@ def _always_signs(library: str, tables: Tables) -> bool:
 
 
 def _validity(tables: Tables) -> tuple[str, str]:
-    """Whether the server's certificate was valid when the recording began, and its last day."""
+    """Whether the server's certificate was valid when the recording began, and its last day.
+
+    The server's own word counts (MySQL's; MariaDB has none in plaintext), else its file.
+    """
     last = {row.name: row.value for row in tables.status}
-    begins, ends = (last.get(f"certificate/{name}", "") for name in ("not_before", "not_after"))
-    began = tables.meta.get("created_wall_ns", "")
-    if not all(map(throughout.is_number, (begins, ends, began))):
+    begins, ends = (
+        _told_s(last.get(f"Ssl_server_{name}", "")) or _number(last.get(f"certificate/{name}", ""))
+        for name in ("not_before", "not_after")
+    )
+    began = _number(tables.meta.get("created_wall_ns", ""))
+    if begins is None or ends is None or began is None:
         return "unknown", "unknown"
-    now_s = int(began) // 10**9
+    now_s = began // 10**9
     try:
-        day = datetime.fromtimestamp(int(ends), UTC).date().isoformat()
+        day = datetime.fromtimestamp(ends, UTC).date().isoformat()
     except (OverflowError, ValueError, OSError):
         return "unknown", "unknown"
-    if now_s > int(ends):
+    if now_s > ends:
         return "expired", day
-    return ("valid" if now_s >= int(begins) else "not yet valid"), day
+    return ("valid" if now_s >= begins else "not yet valid"), day
+
+
+def _number(text: str) -> int | None:
+    return int(text) if throughout.is_number(text) else None
+
+
+def _told_s(text: str) -> int | None:
+    """A date as OpenSSL writes it ('Nov 23 07:18:10 2027 GMT'), in seconds since 1970."""
+    try:
+        told = datetime.strptime(text.strip(), "%b %d %H:%M:%S %Y %Z")
+    except ValueError:
+        return None
+    return int(told.replace(tzinfo=UTC).timestamp())
 
 
 def _lacks_tls13(tables: Tables) -> bool:

@@ -152,6 +152,7 @@ CASES = {
             Injection(stranger="untrusting", script="oltp_read_only", server_key="rsa:2048"),
             Injection(stranger="untrusting", threads=1, server_key="rsa:3072"),
         ),
+        ("long_key",),
     ),
     "given_up": Case(
         ("abandoned_handshakes",),

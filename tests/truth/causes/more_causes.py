@@ -72,6 +72,7 @@ MORE = {
             Injection(stranger="unknown", script="oltp_read_only", server_key="rsa:2048"),
             Injection(stranger="unknown", threads=1, server_key="rsa:3072"),
         ),
+        ("long_key",),
     ),
     "chain": Case(
         ("long_chain",),

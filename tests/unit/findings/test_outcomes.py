@@ -111,6 +111,20 @@ def test_an_expired_certificate_is_named_by_its_own_date(
 
 
 @BOTH
+def test_a_certificate_that_was_renewed_but_not_loaded_has_expired(mode: str) -> None:
+    """MySQL tells the dates of the one that it uses; the file has another one."""
+    rows = failing(mode, 10, not_before="1600000000", not_after="1800000000")
+    for name, value in (
+        ("not_before", "Nov 14 22:13:19 2022 GMT"),
+        ("not_after", "Nov 14 22:13:19 2023 GMT"),
+    ):
+        rows.status.append(Status(S, None, f"Ssl_server_{name}", value))
+    assert "its last day was 2023-11-14" in sentence(rows, "expired_certificate")
+    rows.status[-1] = rows.status[-1]._replace(value="Nov 14 22:13:20 2023 GMT")
+    assert "certificate_refused" in found(rows), "valid in its last second"
+
+
+@BOTH
 def test_an_expired_certificate_without_failures_is_no_cause(mode: str) -> None:
     """Clients that do not verify certificates connect."""
     rows = failing(mode, 10, every=20, not_before="1600000000", not_after="1699999999")
