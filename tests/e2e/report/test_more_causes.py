@@ -25,7 +25,7 @@ from tlstax.workloads.servers.mariadb import PrivateServer
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
-SECONDS, WINDOW_S = 2.0, 0.25
+SECONDS, WINDOW_S = 1.5, 0.25
 NEW = {one for case in MORE.values() for one in case.expected}
 Place = tuple[PrivateServer, Endpoint]
 
