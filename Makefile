@@ -48,7 +48,7 @@ VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 RECORDER_FLAGS := -std=gnu11 -D_GNU_SOURCE -DTLSTAX_VERSION='"$(VERSION)"' -Iprobes/bpf -Wall -Wextra -Werror -pthread \
 	-ffile-prefix-map=$(CURDIR)=.
 C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h collectors/recorder/*.c collectors/recorder/*.h tests/recorder/*.c tests/recorder/*.h tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h tests/truth/stacks/*.c) $(DELAYLINE).c \
-	tests/bench/interposer.c
+	tests/bench/interposer.c tests/truth/causes/long_locks.c
 PYTEST := $(BIN)/python -m pytest --no-header
 NEWER := $(BIN)/python tests/newer_tool.py
 RUNGS := unit golden probes kernel truth e2e

@@ -3,8 +3,8 @@
 
 The ledger says exactly how long a state lasted; waits with stacks split it. The classes are data:
 `[[wait]]` tables of waits.toml beside this file. A wait belongs to the first class, in the order
-of the file, that fits in all that it names: one of its functions, its system call, its state, and
-the files that all of its functions are in (`within`).
+of the file, that fits in all that it names: one of its functions, its system call, its state, a
+file that one of its functions is in (`among`), and the files that all of them are in (`within`).
 """
 
 import re
@@ -36,6 +36,7 @@ class WaitClass:
     syscalls: frozenset[str]
     states: frozenset[str]
     within: re.Pattern[str] | None = None
+    among: re.Pattern[str] | None = None
 
     def fits(self, state: str, syscall: str, frames: Sequence[Frame]) -> bool:
         """Whether a wait is of this class."""
@@ -47,6 +48,9 @@ class WaitClass:
             within = self.within
             if not frames or not all(within.search(frame.object) for frame in frames):
                 return False
+        among = self.among
+        if among is not None and not any(among.search(frame.object) for frame in frames):
+            return False
         pattern = self.functions
         return pattern is None or any(pattern.search(frame.symbol) for frame in frames)
 
@@ -62,6 +66,7 @@ def classes() -> tuple[WaitClass, ...]:
             frozenset(row.get("syscalls", ())),
             frozenset(row.get("states", ())),
             re.compile(row["within"]) if "within" in row else None,
+            re.compile(row["among"]) if "among" in row else None,
         )
         for row in tomllib.loads(text)["wait"]
     )
@@ -95,3 +100,33 @@ def scaled(waits: WaitTimes, totals: Mapping[tuple[str, str], int]) -> dict[tupl
         if sums[phase, state] > 0:
             result[state, kind] += totals.get((phase, state), 0) * time_ns / sums[phase, state]
     return dict(result)
+
+
+def with_long_waits(
+    waits: Mapping[int, WaitTimes], sums: Mapping[int, Mapping[tuple[str, str], int]], phase: str
+) -> dict[int, WaitTimes]:
+    """The same, where waits of a phase that outlast a window are split like all of the recording.
+
+    A wait has a stack in the window in which it ends: the windows before have its time alone. What
+    the waits that ended in a window leave of the ledger's time there is split as the waits of all
+    windows are.
+    """
+    whole: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for mine in waits.values():
+        for (name, state, kind), time_ns in mine.items():
+            if name == phase:
+                whole[state][kind] += time_ns
+    found = dict(waits)
+    for window_id, totals in sums.items():
+        times: WaitTimes = defaultdict(float, waits.get(window_id, {}))
+        for state, kinds in whole.items():
+            known = sum(ns for key, ns in times.items() if key[:2] == (phase, state))
+            left = totals.get((phase, state), 0) - known
+            every = sum(kinds.values())
+            if left <= 0 or every <= 0:
+                continue
+            for kind, time_ns in kinds.items():
+                times[phase, state, kind] += left * time_ns / every
+        if times:
+            found[window_id] = dict(times)
+    return found

@@ -15,7 +15,7 @@ from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.classify.wait_causes import WaitTimes
 from tlstax.analysis.findings import throughout, window_metrics
 from tlstax.analysis.findings.client_metrics import add_client
-from tlstax.analysis.findings.host_metrics import add_host
+from tlstax.analysis.findings.host_metrics import add_host, add_replica
 from tlstax.analysis.findings.library_metrics import add_texts
 from tlstax.analysis.findings.metric_labels import COMPUTED, PER_CONNECTION, PER_HANDSHAKE
 from tlstax.analysis.findings.outcome_metrics import add_outcomes
@@ -37,7 +37,7 @@ from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
 _WAITS: Final = (
     "commit", "table_lock", "adaptive_hash", "disk_read", "row_lock", "name_lookup",
-    "authentication",
+    "authentication", "library_lock", "allocator",
 )  # fmt: skip
 """Kinds of waits that have metrics of their own."""
 
@@ -70,9 +70,10 @@ def gather(
     counts: Mapping[int, Counts],
     waits: Mapping[int, WaitTimes],
     client_counts: Mapping[int, Counts],
+    work: Mapping[int, Counts],
 ) -> Judged:
     """Every metric of a group."""
-    blocks = window_metrics.fill(part, tables, sums, counts, waits)
+    blocks = window_metrics.fill(part, tables, sums, counts, waits, work)
     served = blocks.sums(*blocks.matching(lambda phase, state: True))
     operation, operations = _operations(part, blocks)
     found: Metrics = {}
@@ -82,6 +83,7 @@ def gather(
     add_texts(found, part, tables, blocks)
     _add_waits(found, blocks)
     add_host(found, blocks)
+    add_replica(found, blocks)
     _add_computing(found, blocks)
     _add_records(found, blocks)
     _add_locks(found, blocks, served)
@@ -190,6 +192,8 @@ def _parts(blocks: Blocks) -> dict[str, tuple[str, ...]]:
         "tde": by(lambda phase, state: phase == "tde"),
         "disk": by(lambda phase, state: state == "blocked_disk"),
         "fetch": ("cpu:elsewhere/provider_fetch", "cpu:record/provider_fetch"),
+        "password": ("work:password",),
+        "threads": ("work:thread",),
         "record_crypto": tuple(f"cpu:record/{name}" for name in RECORD_CRYPTO),
         "timer": by(lambda phase, state: phase in HANDSHAKE_PHASES and state == "blocked_network"),
         "library_wait": _in_libraries(blocks),
@@ -216,6 +220,7 @@ def _add_connections(found: Metrics, blocks: Blocks) -> None:
     samples = float(blocks.sums("samples")[0])
     found["samples_count"] = exact(samples)
     found["full_share"] = blocks.share("full", "resumed")
+    found["births_per_connection"] = blocks.metric(ratio(blocks.sums("births"), connects))
     shaken = ratio(blocks.sums("ended:handshake"), blocks.sums("ended:connect"))
     found["unshaken_share"] = blocks.metric(np.maximum(0.0, 1.0 - shaken))
 
@@ -295,6 +300,8 @@ def _add_computing(found: Metrics, blocks: Blocks) -> None:
     )
     computed = blocks.sums(*blocks.matching(lambda phase, state: state == "on_cpu"))
     fetch = blocks.sums("cpu:elsewhere/provider_fetch", "cpu:record/provider_fetch")
+    created = ratio(blocks.sums("work:thread"), blocks.sums("cpu:all"))
+    found["threads_cpu_share"] = blocks.metric(created)
     found["fetch_cpu_share"] = blocks.metric(ratio(fetch, computed))
     found["sign_cpu_share"] = blocks.metric(ratio(blocks.sums("time:sign/on_cpu"), computed))
     found["tls_cpu_share"] = blocks.metric(ratio(tls, computed))

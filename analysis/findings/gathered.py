@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from tlstax.analysis.classify import wait_causes
+from tlstax.analysis.classify import wait_causes, work
 from tlstax.analysis.classify.client_samples import count_client_samples
 from tlstax.analysis.classify.composition import Counts, Stacks
 from tlstax.analysis.classify.taxonomy import Taxonomy
@@ -23,10 +23,12 @@ def findings_of(
     """The findings of all groups, the first one first, and how far the rules could be applied."""
     sums = ledger.by_window(tables.ledger)
     waits = wait_causes.classify(tables.waits, resolved)
+    waits = wait_causes.with_long_waits(waits, sums, "connect")
+    works = work.count_work(tables.samples, resolved, tables.frames)
     clients = tables.clients
     client_counts = count_client_samples(clients.samples, resolved, taxonomy) if clients else {}
     judged = {
-        part.name: finding_metrics.gather(part, tables, sums, counts, waits, client_counts)
+        part.name: finding_metrics.gather(part, tables, sums, counts, waits, client_counts, works)
         for part in parts
     }
     if clients is None or not clients.windows:

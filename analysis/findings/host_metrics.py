@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Metrics of the host and its kernel: CPUs, a quota, connections that were refused."""
+"""Metrics of the host and its kernel: CPUs, a quota, refused connections; of a replica."""
 
 import numpy as np
 
@@ -28,3 +28,16 @@ def add_host(found: Metrics, blocks: Blocks) -> None:
     drops = blocks.sums("tcp:dropped")
     found["listen_drop_count"] = exact(float(drops[0]))
     found["listen_drop_share"] = blocks.metric(ratio(drops, drops + blocks.sums("ended:connect")))
+
+
+def add_replica(found: Metrics, blocks: Blocks) -> None:
+    """What the thread of a replica does that fetches the binary log: TLS is what it decrypts."""
+    whole, wanted = blocks.sums("replica:all"), blocks.sums("replica:wanted")
+    found["replica_busy_share"] = blocks.metric(ratio(wanted, whole))
+    tls, rest = blocks.sums("worked:replica_tls"), blocks.sums("worked:replica_rest")
+    found["replica_samples_count"] = exact(float(tls[0] + rest[0]))
+    found["replica_tls_cpu_share"] = blocks.share("worked:replica_tls", "worked:replica_rest")
+    served = blocks.sums(*blocks.matching(lambda phase, state: True))
+    part = np.where(tls + rest > 0, ratio(tls, tls + rest), 0.0)
+    tls_ns = part * blocks.sums("replica:on_cpu")
+    found["replica_tls_share"] = blocks.metric(ratio(tls_ns, served + wanted))

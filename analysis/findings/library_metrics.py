@@ -2,6 +2,7 @@
 """Metrics of the server's TLS library, its certificate and its ciphers, which are names mostly."""
 
 import re
+from datetime import UTC, datetime
 from typing import Final
 
 from tlstax.analysis.findings import throughout, window_metrics
@@ -22,11 +23,19 @@ def add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> No
     suites = window_metrics.names_of(
         row.cipher for row in tables.handshakes if row.window_id in part.window_ids
     )
+    found["always_signs"] = Metric(None, text="yes" if _always_signs(library, tables) else "no")
+    validity, ends = _validity(tables)
+    found["certificate_validity"] = Metric(None, text=validity)
+    found["certificate_ends"] = Metric(None, text=ends)
     mode = window_metrics.last_text(tables, "Ssl_session_cache_mode").upper()
     offered = {"SERVER": "offered", "BOTH": "offered", "OFF": "not offered", "NONE": "not offered"}
     found["tls_library"] = Metric(None, text=library)
     found["cipher"] = Metric(None, text=suites)
     key = window_metrics.last_text(tables, "certificate/key")
+    for name in ("chain", "chain_bytes"):
+        said = window_metrics.last_text(tables, f"certificate/{name}")
+        known = throughout.is_number(said)
+        found[f"certificate_{name}"] = exact(float(said)) if known else Metric(None)
     kind, _, bits = key.partition(" ")
     found["certificate_key"] = Metric(None, text=key or "unknown")
     is_rsa = kind == "RSA" and throughout.is_number(bits)
@@ -40,9 +49,57 @@ def add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> No
         None,
         text="yes" if _is_software(library, suites, tables.meta.get("cpu_flags", "")) else "no",
     )
+    flags = tables.meta.get("cpu_flags", "").split()
+    found["has_aes"] = Metric(None, text="yes" if {"aes", "pclmulqdq"} <= {*flags} else "no")
+    found["soft_cipher_share"] = blocks.share("worked:soft_cipher", "worked:hard_cipher")
     crypto = blocks.sums(*(f"cpu:record/{name}" for name in (*RECORD_CRYPTO, "tls_protocol")))
     used = bool(crypto[0] > 0.02 * blocks.sums("time:record_write/on_cpu")[0])
     found["tls_bytes"] = Metric(None, text="yes" if used else "no")
+
+
+def _always_signs(library: str, tables: Tables) -> bool:
+    """Whether signatures are recorded and part of each handshake: there is no RSA key exchange."""
+    ciphers = {row.cipher for row in tables.handshakes} - {"unknown"}
+    is_recorded = any(row.boundary.startswith("sign") for row in tables.probes)
+    is_recorded = is_recorded or any(row.sign_ns > 0 for row in tables.handshakes)
+    signs = not library.startswith("yaSSL") and all(map(throughout.is_signed, ciphers))
+    return is_recorded and signs
+
+
+def _validity(tables: Tables) -> tuple[str, str]:
+    """Whether the server's certificate was valid when the recording began, and its last day.
+
+    The server's own word counts (MySQL's; MariaDB has none in plaintext), else its file.
+    """
+    last = {row.name: row.value for row in tables.status}
+    begins, ends = (
+        _told_s(last.get(f"Ssl_server_{name}", "")) or _number(last.get(f"certificate/{name}", ""))
+        for name in ("not_before", "not_after")
+    )
+    began = _number(tables.meta.get("created_wall_ns", ""))
+    if begins is None or ends is None or began is None:
+        return "unknown", "unknown"
+    now_s = began // 10**9
+    try:
+        day = datetime.fromtimestamp(ends, UTC).date().isoformat()
+    except (OverflowError, ValueError, OSError):
+        return "unknown", "unknown"
+    if now_s > ends:
+        return "expired", day
+    return ("valid" if now_s >= begins else "not yet valid"), day
+
+
+def _number(text: str) -> int | None:
+    return int(text) if throughout.is_number(text) else None
+
+
+def _told_s(text: str) -> int | None:
+    """A date as OpenSSL writes it ('Nov 23 07:18:10 2027 GMT'), in seconds since 1970."""
+    try:
+        told = datetime.strptime(text.strip(), "%b %d %H:%M:%S %Y %Z")
+    except ValueError:
+        return None
+    return int(told.replace(tzinfo=UTC).timestamp())
 
 
 def _lacks_tls13(tables: Tables) -> bool:

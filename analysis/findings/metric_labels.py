@@ -38,6 +38,10 @@ _LEDGER: Final = (
     ("name_lookup", "waiting for name servers", "flames"),
     ("library_wait", "waiting for a socket in the C library while connecting", "flames"),
     ("authentication", "waiting for an authentication service", "flames"),
+    ("library_lock", "waiting for locks of the TLS library", "flames"),
+    ("allocator", "waiting for the memory allocator", "flames"),
+    ("password", "hashing passwords", "composition"),
+    ("threads", "creating and ending threads", "composition"),
     ("timer", "waits of the length of a TCP timer", "handshake"),
 )
 """Metrics with a share of the served time (`_share`) and a time (`_ns`)."""
@@ -49,12 +53,14 @@ COMPUTED: Final = (
     "fetch",
     "record_crypto",
     "sending",
+    "password",
+    "threads",
 )
 """Metrics of CPU time alone, whose shares have their part of the waiting for a CPU."""
 PER_HANDSHAKE: Final = (
     "handshake", "sign", "checking", "unchecked", "resumable", "handshake_network",
 )  # fmt: skip
-PER_CONNECTION: Final = ("connecting", "connecting_network")
+PER_CONNECTION: Final = ("connecting", "connecting_network", "password", "threads")
 
 LABELS: Final[Mapping[str, Label]] = {
     **{
@@ -88,11 +94,38 @@ LABELS: Final[Mapping[str, Label]] = {
     "listen_drop_share": Label(
         "share of connections that a full queue of new ones refused", "share", "ledger"
     ),
+    "replica_busy_share": Label(
+        "the thread that fetches the binary log computing or waiting for a CPU, share of its time",
+        "share",
+        "ledger",
+    ),
+    "replica_samples_count": Label("CPU samples of that thread", "count", "composition"),
+    "replica_tls_cpu_share": Label("TLS, share of that thread's CPU time", "share", "composition"),
+    "replica_tls_share": Label(
+        "decrypting the binary log, share of the time for connections, that to the source too",
+        "share",
+        "composition",
+    ),
+    "births_per_connection": Label("new threads, per connection", "count", "ledger"),
+    "threads_cpu_share": Label(
+        "creating and ending threads, share of the server's CPU time", "share", "composition"
+    ),
     "unshaken_share": Label("share of connections without a TLS handshake", "share", "ledger"),
     "full_share": Label("share of full handshakes", "share", "handshake"),
     "failed_count": Label("handshakes that failed", "count", "handshake"),
     "abandoned_count": Label("handshakes that were given up", "count", "handshake"),
     "failed_share": Label("share of handshakes that failed or were given up", "share", "handshake"),
+    "failed_hello_share": Label(
+        "share of failed handshakes in which the server had not signed", "share", "handshake"
+    ),
+    "failed_signed_share": Label(
+        "share of failed handshakes in which the server had signed", "share", "handshake"
+    ),
+    "always_signs": Label("the server signs in all handshakes", "text", "handshake"),
+    "certificate_chain": Label("certificates in the server's file", "count", "method"),
+    "certificate_chain_bytes": Label("their size", "bytes", "method"),
+    "certificate_validity": Label("validity of the server's certificate", "text", "method"),
+    "certificate_ends": Label("last day of the server's certificate (UTC)", "text", "method"),
     "failed_time_share": Label(
         "handshakes that failed or were given up, share of the time", "share", "handshake"
     ),
@@ -109,6 +142,12 @@ LABELS: Final[Mapping[str, Label]] = {
     ),
     "tls_library": Label("the server's TLS library", "text", "method"),
     "software_crypto": Label("ciphers without crypto instructions", "text", "method"),
+    "has_aes": Label("the CPU has instructions for AES-GCM", "text", "method"),
+    "soft_cipher_share": Label(
+        "share of the ciphers' CPU samples in functions without such instructions",
+        "share",
+        "composition",
+    ),
     "tls_bytes": Label("results are encrypted", "text", "composition"),
     "client_recorded": Label("a client was recorded, too", "text", "method"),
     "samples_count": Label("CPU samples", "count", "composition"),

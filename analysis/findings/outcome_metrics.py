@@ -7,7 +7,7 @@ from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
 
 def add_outcomes(found: Metrics, blocks: Blocks, served: Floats) -> None:
-    """Handshakes that failed or were given up, with their part of the time; old versions.
+    """Handshakes that failed, and how far they had come, or were given up; old versions.
 
     `served`: the time that the server spent on connections, of all units and of each.
     """
@@ -20,6 +20,8 @@ def add_outcomes(found: Metrics, blocks: Blocks, served: Floats) -> None:
     part = ratio(walls, walls + blocks.sums("wall:success"))
     shakes = blocks.sums(*blocks.matching(lambda phase, state: phase in HANDSHAKE_PHASES))
     found["failed_time_share"] = blocks.metric(part * ratio(shakes, served))
+    found["failed_hello_share"] = blocks.share("failed:hello", "failed:signed")
+    found["failed_signed_share"] = blocks.share("failed:signed", "failed:hello")
     found["old_version_share"] = blocks.share("version:old", "version:current")
     found["tls12_share"] = blocks.share("version:1.2", "version:other")
     found["cbc_share"] = blocks.share("cipher:cbc", "cipher:other")

@@ -43,6 +43,8 @@ OLD_VERSIONS: Final = ("SSLv2", "SSLv3", "TLSv1", "TLSv1.0", "TLSv1.1")
 """Versions that RFC 8996 and RFC 7568 forbid."""
 MODERN: Final = ("GCM", "CCM", "CHACHA20", "POLY1305")
 """In the names of cipher suites that need no digest beside the cipher."""
+SIGNED: Final = ("ECDHE-", "DHE-", "TLS_", "TLS13-")
+"""How names of suites begin in whose handshakes the server signs: ephemeral keys, and TLS 1.3."""
 COUNTERS: Final = (
     "Bytes_sent",
     "Innodb_row_lock_time",
@@ -170,6 +172,10 @@ def add_outcomes(add: Add, everywhere: Mapping[int, int], tables: Tables) -> Non
             continue
         add(f"outcome:{row.outcome}", block, 1)
         add(f"wall:{row.outcome}", block, row.end_ns - row.start_ns)
+        if row.outcome == "failure":
+            # It signs after it has agreed on version, cipher and group, and with its certificate
+            # (RFC 8446, 2; RFC 5246, 7.3).
+            add(f"failed:{'signed' if row.sign_ns > 0 else 'hello'}", block, 1)
         if row.outcome == "success" and row.tls_version != "unknown":
             age = "old" if row.tls_version in OLD_VERSIONS else "current"
             add(f"version:{age}", block, 1)
@@ -177,6 +183,11 @@ def add_outcomes(add: Add, everywhere: Mapping[int, int], tables: Tables) -> Non
         if row.outcome == "success" and row.cipher != "unknown":
             is_cbc = "AES" in row.cipher and not is_modern(row.cipher)
             add(f"cipher:{'cbc' if is_cbc else 'other'}", block, 1)
+
+
+def is_signed(cipher: str) -> bool:
+    """Whether the server signs in a handshake with this suite: not with RSA key exchange."""
+    return cipher.startswith(SIGNED)
 
 
 def is_modern(cipher: str) -> bool:

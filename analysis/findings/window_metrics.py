@@ -15,7 +15,7 @@ import numpy as np
 
 from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.classify.wait_causes import OTHER, WaitTimes, scaled
-from tlstax.analysis.findings import throughout
+from tlstax.analysis.findings import throughout, work_series
 from tlstax.analysis.rows import ledger, window_units
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
@@ -142,6 +142,7 @@ def fill(
     sums: Mapping[int, Totals],
     counts: Mapping[int, Counts],
     waits: Mapping[int, WaitTimes],
+    work: Mapping[int, Counts],
 ) -> Blocks:
     """All sums of a group by block."""
     of = window_units.of_group(part, seen_windows(part, tables.windows))
@@ -163,10 +164,14 @@ def fill(
             network = {key: ns for key, ns in mine.items() if key[:2] == (phase, "blocked_network")}
             for (_, kind), wait_ns in scaled(network, ledger.served(totals)).items():
                 blocks.add(f"{phase}:{kind}", block, wait_ns)
-        _add_samples(blocks, block, counts.get(window_id, {}), totals)
+        mine_counts = counts.get(window_id, {})
+        _add_samples(blocks, block, mine_counts, totals)
+        work_series.add_work(blocks.add, block, work.get(window_id, {}), mine_counts, totals)
     for row in tables.phase_counts:
         if row.window_id in block_of:
             blocks.add(f"ended:{row.phase}", block_of[row.window_id], row.ended_count)
+    work_series.add_births(blocks.add, block_of, tables)
+    work_series.add_replica(blocks.add, block_of, tables)
     _add_functions(blocks, block_of, tables)
     _add_handshakes(blocks, block_of, tables)
     everywhere = throughout.blocks_of(part, tables.windows, block_of)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The key of a server's certificate: its kind and length, from the certificate itself.
+"""The key of a server's certificate, its kind and length, and the dates of its validity.
 
 A certificate is public: the server sends it to each client. No private key is read. The file is
 opened in the server's own file system, and believed only if it is the certificate that the server
@@ -25,6 +25,10 @@ class Certificate:
     """RSA 2048, EC 256, Ed25519, ...: kind and length in bits."""
     chain_count: int
     """Certificates in the file."""
+    chain_bytes: int
+    """Their size as a server sends them (DER), in bytes."""
+    not_before: datetime
+    """When its validity begins, in UTC."""
     not_after: datetime
     """When it expires, in UTC."""
 
@@ -47,16 +51,19 @@ def parse(text: bytes) -> Certificate | None:
     # Imported here: attach stays small where nobody asks for it.
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import Encoding
 
     try:
         chain = x509.load_pem_x509_certificates(text)
-        key, ends = chain[0].public_key(), chain[0].not_valid_after_utc
+        key = chain[0].public_key()
+        size = sum(len(one.public_bytes(Encoding.DER)) for one in chain)
+        begins, ends = chain[0].not_valid_before_utc, chain[0].not_valid_after_utc
     except (ValueError, IndexError, UnsupportedAlgorithm, x509.InvalidVersion):
         return None
     kind = type(key).__name__.lstrip("_").removesuffix("PublicKey")
     name = {"EllipticCurve": "EC"}.get(kind, kind)
     bits = getattr(key, "key_size", None)
-    return Certificate(f"{name} {bits}" if bits else name, len(chain), ends)
+    return Certificate(f"{name} {bits}" if bits else name, len(chain), size, begins, ends)
 
 
 def is_in_use(certificate: Certificate, not_after: str) -> bool:

@@ -43,8 +43,10 @@ WRITES: Final = re.compile(
 )
 
 CERTIFICATE: Final = "certificate/"
-"""Prefix of what the server's certificate says: `certificate/key`, kind and length of its key, and
-`certificate/chain`, the certificates in its file.
+"""Prefix of what the server's certificate says: `certificate/key`, kind and length of its key,
+`certificate/chain` and `certificate/chain_bytes`, the certificates in its file and their size,
+`certificate/not_before` and `certificate/not_after`, the seconds since 1970 (UTC) between which it
+is valid.
 """
 _STATUS, _GRANTS, _END = "tlstax-status", "tlstax-grants", "tlstax-end"
 _FILE: Final = "tlstax-certificate"
@@ -152,7 +154,7 @@ class ServerStatus:
         return facts[0], lines[lines.index(_GRANTS) + 1 :] if _GRANTS in lines else []
 
     def _of_certificate(self, lines: list[str]) -> dict[str, str]:
-        """Key and chain of the server's certificate, by the file that it names; {} if unknown."""
+        """What the server's certificate says, by the file that it names; {} if unknown."""
         file, _, directory = lines[0].partition("\t") if lines else ("", "", "")
         if self._pid is None or not directory or file in ("", "NULL"):
             return {}
@@ -160,7 +162,14 @@ class ServerStatus:
         not_after = lines[1].partition("\t")[2] if len(lines) > 1 else ""
         if found is None or not is_in_use(found, not_after):
             return {}
-        return {f"{CERTIFICATE}key": found.key, f"{CERTIFICATE}chain": str(found.chain_count)}
+        said = {
+            "key": found.key,
+            "chain": str(found.chain_count),
+            "chain_bytes": str(found.chain_bytes),
+            "not_before": str(int(found.not_before.timestamp())),
+            "not_after": str(int(found.not_after.timestamp())),
+        }
+        return {f"{CERTIFICATE}{name}": value for name, value in said.items()}
 
     def _ask(self, now_ns: int) -> None:
         statements = ["SHOW GLOBAL STATUS"]

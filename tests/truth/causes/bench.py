@@ -21,11 +21,16 @@ from tlstax.collectors.sources.status import ServerStatus
 from tlstax.tests.truth.causes.obstacles import (
     limited,
     locking,
+    long_locks,
     slow_names,
     starved,
+    strangers_files,
+    write_chain,
+    write_expired,
     write_revoked,
 )
 from tlstax.tests.truth.causes.programs import HERE, ahead, ahead_ourselves, ready, started
+from tlstax.tests.truth.causes.replication import fetching
 from tlstax.workloads.drivers.sysbench import Caller, Sysbench
 from tlstax.workloads.endpoint import Endpoint
 from tlstax.workloads.resources import Resources
@@ -43,6 +48,7 @@ from tlstax.workloads.transports.namespaces import new_namespace
 
 WINDOW_S = 0.5
 SAMPLE_HZ = 499
+GUESSED = "tlstax_guessed"
 SETTLE_S = 0.4
 """From the clients' start to the recording, so that it sees the load and not its beginning."""
 
@@ -57,12 +63,15 @@ class Injection:
     threads: int = 2
     seconds: float = 6.0
     """Long enough for eight windows and more, whatever else the host does."""
+    window_s: float = WINDOW_S
     tls: bool = True
     server_key: str = "ec:p256"
     client_key: str = "ec:p256"
     kind: str = "mariadb"
     options: tuple[str, ...] = ()
     """Further lines of the server's option file."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Of the server; with LONG_* it runs with long_locks.c."""
     choice: TlsChoice | None = None
     """What the clients' library is limited to."""
     rtt_ms: float = 0.0
@@ -72,7 +81,17 @@ class Injection:
     pause_ms: float = 0.0
     """What clients send to finish a handshake goes on after so long, by relay.py."""
     stranger: str = ""
-    """Another client: untrusting, leaving or bursting, see stranger.py."""
+    """Another client, which never gets as far as a query: see stranger.py."""
+    chain: int = 0
+    """CA certificates of the host behind the server's own, in its file."""
+    expired: bool = False
+    """The server's certificate was valid until yesterday."""
+    replicated: str | None = None
+    """A replica is recorded that fetches with this cipher ("": none), and nothing else runs."""
+    guesses: str = ""
+    """How an account is authenticated (the end of CREATE USER) that clients try to guess."""
+    guessers: int = 2
+    """These clients."""
     record_client: bool = False
     big_ca: int = 0
     """How many times the host's CA certificates stand before the right one in the clients' file."""
@@ -95,12 +114,18 @@ class Injection:
 
 def record(injection: Injection, capture: Path, directory: Path) -> None:
     """Start all of it, record for a while, end all of it."""
+    if injection.replicated is not None:
+        record_replica(injection, capture)
+        return
+    with reachable(injection, directory) as (server, endpoint):
+        record_load(injection, server, endpoint, capture, directory)
+
+
+def record_load(
+    injection: Injection, server: PrivateServer, endpoint: Endpoint, capture: Path, directory: Path
+) -> None:
+    """Start the load and what is in its way, record for a while, end all of it but the server."""
     with ExitStack() as stack:
-        server, endpoint = stack.enter_context(_reachable(injection, directory))
-        ahead(server.pid)
-        if injection.kind == "mariadb":
-            caller = Caller.of_account(server.account(), endpoint, "plaintext")
-            Sysbench(lambda _: caller, table_rows=injection.rows).prepare()
         if injection.split_bytes or injection.pause_ms:
             port = free_port()
             manner = ("split", injection.split_bytes) if injection.split_bytes else (
@@ -117,13 +142,19 @@ def record(injection: Injection, capture: Path, directory: Path) -> None:
         if injection.locked:
             stack.enter_context(locking(server, *injection.locked))
         if injection.stranger:
-            stack.enter_context(ready("stranger.py", server.port, injection.stranger))
+            files = strangers_files(injection.stranger, directory)
+            stack.enter_context(ready("stranger.py", server.port, injection.stranger, *files))
+        if injection.guesses:
+            with server.open_administrator() as session:
+                session.query(f"CREATE USER {GUESSED}@'127.0.0.1' {injection.guesses}")
+            guesser = ready("guesser.py", server.port, GUESSED, injection.guessers)
+            stack.enter_context(guesser)
         client = stack.enter_context(_load(injection, server, endpoint))
         time.sleep(SETTLE_S)
         status = ServerStatus(option_file=server.directory.client / "status.cnf", pid=server.pid)
         sources = SourceSet([status])
         request = Request(
-            server.pid, capture, window_s=WINDOW_S, sample_hz=SAMPLE_HZ, sources=sources,
+            server.pid, capture, window_s=injection.window_s, sample_hz=SAMPLE_HZ, sources=sources,
             clients=(client.pid,) if injection.record_client else (),
             functions=injection.functions, overwrite=True, budget=injection.budget,
         )  # fmt: skip
@@ -133,15 +164,31 @@ def record(injection: Injection, capture: Path, directory: Path) -> None:
             assert client.poll() is None, "the load ended before the recording"
 
 
+def record_replica(injection: Injection, capture: Path) -> None:
+    """A replica that fetches as fast as it can, for a while."""
+    with (
+        fetching(injection.replicated or "") as replica,
+        ahead_ourselves(),
+    ):
+        request = Request(
+            replica.pid, capture, window_s=injection.window_s, sample_hz=SAMPLE_HZ, overwrite=True,
+            budget=injection.budget,
+        )  # fmt: skip
+        with Recorder(request) as recorder:
+            recorder.poll(injection.seconds)
+
+
 # ---- server and accounts ----
 
 
 @contextmanager
-def _reachable(injection: Injection, directory: Path) -> Iterator[tuple[PrivateServer, Endpoint]]:
-    """The server, and where its clients connect: here, or at the other end of a delay line."""
+def reachable(injection: Injection, directory: Path) -> Iterator[tuple[PrivateServer, Endpoint]]:
+    """The server with its data, and where clients connect: here, or behind a delay line."""
     if not injection.rtt_ms:
         with _server(injection, directory, None) as server:
-            yield server, Endpoint("127.0.0.1", server.port)
+            endpoint = Endpoint("127.0.0.1", server.port)
+            _prepare(injection, server, endpoint)
+            yield server, endpoint
         return
     with (
         Resources() as resources,
@@ -149,13 +196,22 @@ def _reachable(injection: Injection, directory: Path) -> Iterator[tuple[PrivateS
         _server(injection, directory, namespace) as server,
         make_transport("wan", resources, {"rtt_ms": injection.rtt_ms}).open(server) as route,
     ):
+        _prepare(injection, server, route.endpoint)
         yield server, route.endpoint
+
+
+def _prepare(injection: Injection, server: PrivateServer, endpoint: Endpoint) -> None:
+    ahead(server.pid)
+    if injection.kind == "mariadb":
+        caller = Caller.of_account(server.account(), endpoint, "plaintext")
+        Sysbench(lambda _: caller, table_rows=injection.rows).prepare()
 
 
 def _server(injection: Injection, directory: Path, namespace: str | None) -> PrivateServer:
     options = injection.options
     if injection.kind != "mariadb":
-        request = ServerRequest(key=KeyKind.parse("rsa:2048"), options=options)
+        key, environment = KeyKind.parse("rsa:2048"), injection.environment
+        request = ServerRequest(key=key, options=options, environment=environment)
         return open_server(find_kind(injection.kind), request)
     if injection.name_server_ms:
         options += ("skip_name_resolve = OFF", "host_cache_size = 0")
@@ -163,7 +219,7 @@ def _server(injection: Injection, directory: Path, namespace: str | None) -> Pri
         options += (f"ssl_crl = {directory / 'revoked.pem'}",)
     request = ServerRequest(
         certificates=_certificates(injection, directory), namespace=namespace, options=options,
-        storage=injection.storage,
+        storage=injection.storage, environment=long_locks(injection.environment, directory),
     )  # fmt: skip
     return open_server(find_kind(injection.kind), request)
 
@@ -172,6 +228,10 @@ def _certificates(injection: Injection, directory: Path) -> Certificates:
     """Server and client with keys of their own kinds, each known to the other."""
     server = generate(directory / "of-server", KeyKind.parse(injection.server_key))
     client = generate(directory / "of-client", KeyKind.parse(injection.client_key))
+    if injection.expired:
+        write_expired(server)
+    if injection.chain:
+        write_chain(server, injection.chain)
     both = server.ca.read_bytes() + client.ca.read_bytes()
     known, known_to_client = directory / "ca.pem", directory / "cacert.pem"
     known.write_bytes(both)

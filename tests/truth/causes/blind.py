@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Final
 
 from tlstax.tests.truth.causes.bench import Injection
-from tlstax.tests.truth.causes.causes import CASES, SOME_QUERIES, Case
+from tlstax.tests.truth.causes.causes import CASES, SOME_QUERIES
+from tlstax.tests.truth.causes.loads import Case
 
 PER_CAUSE: Final = 3
 CONTROLS_COUNT: Final = 200

@@ -8,9 +8,9 @@ wrongly, or a cause whose rule compares two measured times. Mixed cases have two
 which may lead; both must be found.
 """
 
-from dataclasses import dataclass
-
 from tlstax.tests.truth.causes.bench import Injection
+from tlstax.tests.truth.causes.loads import TLS12, Case, queries, rows, storm
+from tlstax.tests.truth.causes.more_causes import MORE
 from tlstax.workloads.servers.storage import Storage
 from tlstax.workloads.tls import TlsChoice
 
@@ -18,22 +18,6 @@ SOME_QUERIES = 6
 """Fewer on a connection are few."""
 CPUS = 2
 """Of the host that the cases were made for."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """One cause with three parameters."""
-
-    expected: tuple[str, ...]
-    """Ids of findings: the top one must be among them. None: nothing false may be found."""
-    parameters: tuple[Injection, ...]
-    """Of the older causes the first one was used for tuning."""
-    also: tuple[str, ...] = ()
-    """Further findings that are true of these loads."""
-
-
-def _storm(**more: object) -> Injection:
-    return Injection(script="storm", **more)  # type: ignore[arg-type]
 
 
 def _yassl(*, storm: bool = False, **more: object) -> Injection:
@@ -46,15 +30,6 @@ def _renewed(**more: object) -> Injection:
     return Injection(script="result", **more)  # type: ignore[arg-type]
 
 
-def _queries(count: int) -> tuple[str, ...]:
-    return (f"--queries={count}",)
-
-
-def _rows(result: int, row: int) -> tuple[str, ...]:
-    return (f"--result-bytes={result}", f"--row-bytes={row}")
-
-
-_TLS12 = TlsChoice("TLSv1.2")
 _CBC = TlsChoice("TLSv1.2", "ECDHE-ECDSA-AES256-SHA")
 _CBC_RSA = TlsChoice("TLSv1.2", "ECDHE-RSA-AES256-SHA")
 _COMMITS = (
@@ -66,23 +41,24 @@ CONTROLS = {
     "pooled": Injection(),
     "plaintext": Injection(tls=False),
     "read_only": Injection(script="oltp_read_only", threads=1),
+    "plain_replica": Injection(replicated="", seconds=4.0, window_s=0.25),
 }
 
 CASES = {
     "slow_key": Case(
         ("long_key",),
         (
-            _storm(server_key="rsa:4096", sysbench=_queries(5)),
-            _storm(server_key="rsa:4096", threads=3, sysbench=_queries(2)),
-            _storm(server_key="rsa:3840", threads=2),
+            storm(server_key="rsa:4096", sysbench=queries(5)),
+            storm(server_key="rsa:4096", threads=3, sysbench=queries(2)),
+            storm(server_key="rsa:3840", threads=2),
         ),
     ),
     "wan": Case(
         ("round_trips",),
         (
-            _storm(rtt_ms=20, threads=4),
-            _storm(rtt_ms=8, threads=2),
-            _storm(rtt_ms=80, threads=8, seconds=8.0, sysbench=_queries(3)),
+            storm(rtt_ms=20, threads=4),
+            storm(rtt_ms=8, threads=2),
+            storm(rtt_ms=80, threads=8, seconds=8.0, sysbench=queries(3)),
         ),
     ),
     "table_lock": Case(
@@ -119,63 +95,64 @@ CASES = {
     ),
     "no_reuse": Case(
         ("connections_not_reused",),
-        (_storm(), _storm(threads=1, sysbench=_queries(2)), _storm(server_key="rsa:2048")),
+        (storm(), storm(threads=1, sysbench=queries(2)), storm(server_key="rsa:2048")),
     ),
     "no_resumption": Case(
         ("no_resumption", "resumption_not_offered"),
         (
-            _storm(sysbench=_queries(12)),
-            _storm(sysbench=_queries(8), server_key="rsa:2048"),
-            _storm(sysbench=_queries(15), threads=1),
+            storm(sysbench=queries(12)),
+            storm(sysbench=queries(8), server_key="rsa:2048"),
+            storm(sysbench=queries(15), threads=1),
         ),
     ),
     "ca_bundle": Case(
         ("ca_bundle",),
         (
-            _storm(big_ca=1, record_client=True),
-            _storm(big_ca=1, record_client=True, threads=1, sysbench=_queries(3)),
-            _storm(big_ca=2, record_client=True, server_key="rsa:2048"),
+            storm(big_ca=1, record_client=True),
+            storm(big_ca=1, record_client=True, threads=1, sysbench=queries(3)),
+            storm(big_ca=2, record_client=True, server_key="rsa:2048"),
         ),
     ),
     "client_crypto": Case(
         ("client_crypto", "client_key"),
         (
-            _storm(client_key="rsa:4096", record_client=True),
-            _storm(client_key="rsa:4096", threads=1, record_client=True),
-            _storm(client_key="rsa:3840", record_client=True, sysbench=_queries(3)),
+            storm(client_key="rsa:4096", record_client=True),
+            storm(client_key="rsa:4096", threads=1, record_client=True),
+            storm(client_key="rsa:3840", record_client=True, sysbench=queries(3)),
         ),
     ),
     "tiny_records": Case(
         ("tiny_records",),
         (
-            Injection(script="result", options=_TINY, sysbench=_rows(400_000, 400)),
-            Injection(script="result", options=_TINY, sysbench=_rows(200_000, 100), threads=1),
-            Injection(script="result", options=_TINY, sysbench=_rows(600_000, 700), threads=1),
+            Injection(script="result", options=_TINY, sysbench=rows(400_000, 400)),
+            Injection(script="result", options=_TINY, sysbench=rows(200_000, 100), threads=1),
+            Injection(script="result", options=_TINY, sysbench=rows(600_000, 700), threads=1),
         ),
     ),
     "software_cipher": Case(
         ("cipher_without_hardware",),
         (
-            _yassl(sysbench=_rows(262_144, 0)),
-            _yassl(sysbench=_rows(65_536, 0), threads=1),
-            _yassl(sysbench=_rows(500_000, 0), threads=1),
+            _yassl(sysbench=rows(262_144, 0)),
+            _yassl(sysbench=rows(65_536, 0), threads=1),
+            _yassl(sysbench=rows(500_000, 0), threads=1),
         ),
     ),
     "constant_wait": Case(
         ("constant_wait",),
         (
-            _storm(split_bytes=20, threads=4),
-            _storm(split_bytes=6, threads=3),
-            _storm(split_bytes=30, threads=8, server_key="rsa:2048"),
+            storm(split_bytes=20, threads=4),
+            storm(split_bytes=6, threads=3),
+            storm(split_bytes=30, threads=8, server_key="rsa:2048"),
         ),
     ),
     "failing": Case(
-        ("failed_handshakes",),
+        ("certificate_refused",),
         (
             Injection(stranger="untrusting"),
             Injection(stranger="untrusting", script="oltp_read_only", server_key="rsa:2048"),
             Injection(stranger="untrusting", threads=1, server_key="rsa:3072"),
         ),
+        ("long_key",),
     ),
     "given_up": Case(
         ("abandoned_handshakes",),
@@ -188,9 +165,9 @@ CASES = {
     "profiler": Case(
         ("profiler_costs",),
         (
-            _yassl(sysbench=_rows(64, 0), functions=("cipher", "digest")),
-            _yassl(sysbench=_rows(2_000, 0), functions=("cipher", "digest")),
-            _yassl(sysbench=_rows(64, 0), functions=("digest",), threads=1),
+            _yassl(sysbench=rows(64, 0), functions=("cipher", "digest")),
+            _yassl(sysbench=rows(2_000, 0), functions=("cipher", "digest")),
+            _yassl(sysbench=rows(64, 0), functions=("digest",), threads=1),
         ),
     ),
 }  # fmt: skip
@@ -199,22 +176,22 @@ CASES = {
 FALSE_CAUSES = {
     "client_pause": Case(
         ("constant_pause", "client_waits"),
-        (_storm(pause_ms=42, threads=4), _storm(pause_ms=42), _storm(pause_ms=205, threads=8)),
+        (storm(pause_ms=42, threads=4), storm(pause_ms=42), storm(pause_ms=205, threads=8)),
     ),
     "client_sleeps": Case(
         ("client_idle",),
         (
-            _storm(pause_ms=9, record_client=True),
-            _storm(pause_ms=25, record_client=True, threads=4),
-            _storm(pause_ms=15, record_client=True, server_key="rsa:2048"),
+            storm(pause_ms=9, record_client=True),
+            storm(pause_ms=25, record_client=True, threads=4),
+            storm(pause_ms=15, record_client=True, server_key="rsa:2048"),
         ),
     ),
     "slow_names": Case(
         ("name_lookup", "library_wait"),
         (
-            _storm(rtt_ms=1, name_server_ms=20, threads=4),
-            _storm(rtt_ms=1, name_server_ms=8),
-            _storm(rtt_ms=2, name_server_ms=60, threads=4, sysbench=_queries(3)),
+            storm(rtt_ms=1, name_server_ms=20, threads=4),
+            storm(rtt_ms=1, name_server_ms=8),
+            storm(rtt_ms=2, name_server_ms=60, threads=4, sysbench=queries(3)),
         ),
     ),
     "slow_library": Case(
@@ -226,20 +203,20 @@ FALSE_CAUSES = {
         (
             Injection(quota_cpus=0.05),
             Injection(quota_cpus=0.08, script="oltp_read_only", threads=4),
-            _storm(quota_cpus=0.06, threads=4),
+            storm(quota_cpus=0.06, threads=4),
         ),
     ),
     "five_queries": Case(
         ("connections_not_reused",),
         (
-            _storm(sysbench=_queries(5)),
-            _storm(sysbench=_queries(5), threads=1),
-            _storm(sysbench=_queries(4), server_key="rsa:2048"),
+            storm(sysbench=queries(5)),
+            storm(sysbench=queries(5), threads=1),
+            storm(sysbench=queries(4), server_key="rsa:2048"),
         ),
     ),
     "saturating": Case(
         ("connections_not_reused", "client_waits", "run_queue"),
-        (_storm(threads=8), _storm(threads=16)),
+        (storm(threads=8), storm(threads=16)),
     ),
     "page_cleaner": Case(
         (),
@@ -262,18 +239,18 @@ NEWER = {
     "old_clients": Case(
         ("version_downgrade",),
         (
-            _storm(choice=_TLS12, sysbench=_queries(12)),
-            _storm(choice=_TLS12, threads=1, sysbench=_queries(8)),
-            _storm(choice=_TLS12, server_key="rsa:2048", sysbench=_queries(15)),
+            storm(choice=TLS12, sysbench=queries(12)),
+            storm(choice=TLS12, threads=1, sysbench=queries(8)),
+            storm(choice=TLS12, server_key="rsa:2048", sysbench=queries(15)),
         ),
     ),
     "old_ciphers": Case(
         ("cipher_downgrade",),
         (
-            _renewed(choice=_CBC, sysbench=(*_rows(400_000, 0), *_queries(50))),
-            _renewed(choice=_CBC, threads=1, sysbench=(*_rows(200_000, 0), *_queries(99))),
+            _renewed(choice=_CBC, sysbench=(*rows(400_000, 0), *queries(50))),
+            _renewed(choice=_CBC, threads=1, sysbench=(*rows(200_000, 0), *queries(99))),
             _renewed(
-                choice=_CBC_RSA, server_key="rsa:2048", sysbench=(*_rows(300_000, 0), *_queries(60))
+                choice=_CBC_RSA, server_key="rsa:2048", sysbench=(*rows(300_000, 0), *queries(60))
             ),
         ),
         ("version_downgrade", "cipher_without_hardware"),
@@ -281,34 +258,34 @@ NEWER = {
     "revoked": Case(
         ("client_checks",),
         (
-            _storm(revoked=30_000),
-            _storm(revoked=60_000, threads=1),
-            _storm(revoked=20_000, server_key="rsa:2048"),
+            storm(revoked=30_000),
+            storm(revoked=60_000, threads=1),
+            storm(revoked=20_000, server_key="rsa:2048"),
         ),
     ),
     "wordless": Case(
         ("no_handshake",),
         (
-            _storm(stranger="bursting"),
-            _storm(stranger="bursting", threads=4, sysbench=_queries(3)),
-            _storm(stranger="bursting", threads=1, server_key="rsa:2048"),
+            storm(stranger="bursting"),
+            storm(stranger="bursting", threads=4, sysbench=queries(3)),
+            storm(stranger="bursting", threads=1, server_key="rsa:2048"),
         ),
     ),
     "full_queue": Case(
         ("listen_overflow",),
         (
-            _storm(stranger="bursting", options=("back_log = 1",)),
-            _storm(stranger="bursting", options=("back_log = 8",), threads=4),
-            _storm(stranger="bursting", options=("back_log = 4",), threads=1),
+            storm(stranger="bursting", options=("back_log = 1",)),
+            storm(stranger="bursting", options=("back_log = 8",), threads=4),
+            storm(stranger="bursting", options=("back_log = 4",), threads=1),
         ),
     ),
 }
-CASES |= FALSE_CAUSES | NEWER
+CASES |= FALSE_CAUSES | NEWER | MORE
 
 MIXED = {
     "wan_and_slow_key": Case(
         ("round_trips", "long_key"),
-        (_storm(rtt_ms=8, server_key="rsa:4096", threads=4),),
+        (storm(rtt_ms=8, server_key="rsa:4096", threads=4),),
     ),
     "lock_and_starved": Case(
         ("table_lock", "run_queue"),

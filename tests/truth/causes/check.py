@@ -32,7 +32,8 @@ from tlstax.analysis.model.findings import Finding
 from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.tests.truth.causes import bench, blind, scores
-from tlstax.tests.truth.causes.causes import CASES, CONTROLS, MIXED, Case, true_of
+from tlstax.tests.truth.causes.causes import CASES, CONTROLS, MIXED, true_of
+from tlstax.tests.truth.causes.loads import Case
 from tlstax.tests.truth.causes.scores import Scored
 
 NEEDED = 11

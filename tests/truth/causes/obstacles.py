@@ -3,6 +3,7 @@
 
 import datetime
 import os
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,8 +12,8 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from tlstax.certs.generate import Certificates
-from tlstax.tests.truth.causes.programs import ready, started
+from tlstax.certs.generate import Certificates, KeyKind, generate, write_private
+from tlstax.tests.truth.causes.programs import HERE, ready, started
 from tlstax.workloads.servers import configuration
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.transports.namespaces import ip
@@ -106,3 +107,54 @@ def write_revoked(path: Path, of: Certificates, count: int) -> None:
     )  # fmt: skip
     signed = builder.sign(key, hashes.SHA256())  # type: ignore[arg-type]
     path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+
+
+def write_expired(of: Certificates) -> None:
+    """The server's certificate again, with the same key, valid until yesterday.
+
+    The one that is valid stays beside it, in `valid.pem`.
+    """
+    write_private(of.directory / "valid.pem", of.server.read_bytes())
+    authority = x509.load_pem_x509_certificate(of.ca.read_bytes())
+    signer = serialization.load_pem_private_key(of.ca_key.read_bytes(), None)
+    own = x509.load_pem_x509_certificate(of.server.read_bytes())
+    day = datetime.timedelta(days=1)
+    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+    builder = x509.CertificateBuilder(
+        authority.subject, own.subject, own.public_key(), x509.random_serial_number(),
+        now - 30 * day, now - day, list(own.extensions),
+    )  # fmt: skip
+    signed = builder.sign(signer, hashes.SHA256())  # type: ignore[arg-type]
+    write_private(of.server, signed.public_bytes(serialization.Encoding.PEM), replace=True)
+
+
+def write_chain(of: Certificates, count: int) -> None:
+    """Certificates of others behind the server's own, as of a bundle that was copied too often."""
+    bundle = Path("/etc/ssl/certs/ca-certificates.crt").read_bytes()
+    end = b"-----END CERTIFICATE-----\n"
+    others = [text + end for text in bundle.split(end)[:count]]
+    write_private(of.server, of.server.read_bytes() + b"".join(others), replace=True)
+
+
+def strangers_files(manner: str, directory: Path) -> tuple[Path, ...]:
+    """What a stranger reads: the CA that it trusts, or a certificate of a CA of its own."""
+    if manner == "trusting":
+        return (directory / "ca.pem",)
+    if manner != "unknown":
+        return ()
+    own = generate(directory / "of-stranger", KeyKind.parse("ec:p256"))
+    return own.client, own.client_key
+
+
+def long_locks(
+    environment: tuple[tuple[str, str], ...], directory: Path
+) -> tuple[tuple[str, str], ...]:
+    """A server's environment, with long_locks.c preloaded if it is asked for."""
+    if not any(name.startswith("LONG_") for name, _ in environment):
+        return environment
+    library = directory / "long_locks.so"
+    source = HERE / "long_locks.c"
+    command = ["gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run([*command, "-o", str(library), str(source)], check=True)
+    library.chmod(0o755)
+    return (*environment, ("LD_PRELOAD", str(library)))

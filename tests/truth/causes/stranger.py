@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Begins TLS handshakes with a server of the MySQL family, and finishes none.
+"""Begins TLS handshakes with a server of the MySQL family, and uses none.
 
     stranger.py PORT untrusting     trusts no certificate, and says so to the server
+    stranger.py PORT trusting CA    trusts this CA, and checks dates, as it should
+    stranger.py PORT outdated       knows TLS 1.2 with RSA certificates only
+    stranger.py PORT unknown CERT KEY  has a certificate that the server does not know
     stranger.py PORT leaving        closes the connection when the server has answered
     stranger.py PORT bursting       connects many times at once, and leaves without a word
 
@@ -20,14 +23,14 @@ SSL_REQUEST = struct.pack(
 )
 PAUSE_S = 0.002
 """Between connections, so that other clients are served as well."""
+PATIENCE_S = 10.0
 BURST, BURST_S = 100, 0.1
 """Connections of a burst; how long they last, and the time to the next one."""
 
 
-def main(port: int, manner: str) -> None:
+def main(port: int, manner: str, files: list[str]) -> None:
     """Connect again and again."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
+    context = context_of(manner, files)
     ready = False
     if manner == "bursting":
         print("ready", flush=True)
@@ -38,10 +41,10 @@ def main(port: int, manner: str) -> None:
             connection.recv(1 << 12)  # the server's greeting
             header = struct.pack("<I", len(SSL_REQUEST) | 1 << 24)
             connection.sendall(header + SSL_REQUEST)
-            if manner == "untrusting":
-                refuse(context, connection)
-            else:
+            if manner == "leaving":
                 leave(context, connection)
+            else:
+                shake(context, connection)
         if not ready:
             print("ready", flush=True)
             ready = True
@@ -60,13 +63,31 @@ def burst(port: int) -> None:
     time.sleep(BURST_S)
 
 
-def refuse(context: ssl.SSLContext, connection: socket.socket) -> None:
-    """Fail with the alert unknown_ca."""
+def context_of(manner: str, files: list[str]) -> ssl.SSLContext:
+    """What the client trusts, offers and has."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    if manner in ("outdated", "unknown"):
+        context.verify_mode = ssl.CERT_NONE
+    if manner == "trusting":
+        context.load_verify_locations(files[0])
+    elif manner == "outdated":
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers("ECDHE-RSA-AES256-GCM-SHA384")
+    elif manner == "unknown":
+        context.load_cert_chain(*files)
+    return context
+
+
+def shake(context: ssl.SSLContext, connection: socket.socket) -> None:
+    """Handshake, and read what follows: the alert of a server that refuses, or nothing."""
+    connection.settimeout(PATIENCE_S)
     try:
-        context.wrap_socket(connection)
-    except ssl.SSLCertVerificationError:
+        with context.wrap_socket(connection) as secure:
+            secure.settimeout(PAUSE_S)
+            secure.recv(1)
+    except (ssl.SSLError, TimeoutError, ConnectionError):
         return
-    raise AssertionError("the certificate was trusted")
 
 
 def leave(context: ssl.SSLContext, connection: socket.socket) -> None:
@@ -80,4 +101,4 @@ def leave(context: ssl.SSLContext, connection: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -283,6 +283,6 @@ def test_every_fact_of_a_label_is_gathered_from_some_capture() -> None:
         (part,) = tables.groups(rows)
         waits = wait_causes.classify(rows.waits, None)  # type: ignore[arg-type]
         sums: dict[int, dict[tuple[str, str], int]] = {}
-        gathered |= finding_metrics.gather(part, rows, sums, {}, waits, {}).metrics.keys()
+        gathered |= finding_metrics.gather(part, rows, sums, {}, waits, {}, {}).metrics.keys()
     optional = {name for name in LABELS if name.startswith(("client_", "plaintext_"))}
     assert LABELS.keys() - gathered - optional == set()

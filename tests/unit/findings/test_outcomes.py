@@ -4,8 +4,10 @@
 import pytest
 
 from tlstax.analysis.rows.tables import Tables
-from tlstax.collectors.capture.schema import Handshake
-from tlstax.tests.unit.findings.loads import BOTH, MS, found, sentence, storm
+from tlstax.collectors.capture.schema import Handshake, Status
+from tlstax.tests.unit.findings.loads import BOTH, MS, S, found, sentence, storm
+
+FAILURES = {"failed_handshakes", "certificate_refused", "nothing_in_common", "expired_certificate"}
 
 
 def changed(rows: Tables, every: int, **change: object) -> Tables:
@@ -18,9 +20,21 @@ def changed(rows: Tables, every: int, **change: object) -> Tables:
     return rows
 
 
+def failing(mode: str, signed_of_ten: int, every: int = 3, **status: str) -> Tables:
+    """A third of the handshakes fail, so many of ten of them after the signature."""
+    rows = changed(storm(mode, wait=MS), every, outcome="failure")
+    failed = [at for at, row in enumerate(rows.handshakes) if row.outcome == "failure"]
+    for number, at in enumerate(failed):
+        if number % 10 >= signed_of_ten:
+            rows.handshakes[at] = rows.handshakes[at]._replace(sign_ns=0)
+    rows.meta["created_wall_ns"] = str(1_700_000_000 * 10**9)
+    rows.status = [Status(S, None, f"certificate/{name}", value) for name, value in status.items()]
+    return rows
+
+
 @BOTH
 def test_handshakes_that_fail_are_named_with_their_count_and_their_time(mode: str) -> None:
-    rows = changed(storm(mode, wait=MS), 4, outcome="failure")
+    rows = failing(mode, 5, every=4)
     assert "failed_handshakes" in found(rows)
     assert "abandoned_handshakes" not in found(rows)
     failed = sum(row.outcome == "failure" for row in rows.handshakes)
@@ -40,7 +54,7 @@ def test_handshakes_that_are_given_up_are_no_failures(mode: str) -> None:
 @pytest.mark.parametrize("outcome", ["failure", "abandoned"])
 def test_one_failure_in_twenty_is_no_cause(mode: str, outcome: str) -> None:
     rows = changed(storm(mode, wait=MS), 20, outcome=outcome)
-    assert not {"failed_handshakes", "abandoned_handshakes"} & {*found(rows)}
+    assert not {*FAILURES, "abandoned_handshakes"} & {*found(rows)}
 
 
 @BOTH
@@ -50,7 +64,7 @@ def test_failures_of_one_second_in_twelve_are_no_cause(mode: str) -> None:
         row._replace(outcome="failure") if row.end_ns < 2_000_000_000 else row
         for row in rows.handshakes
     ]
-    assert "failed_handshakes" not in found(rows)
+    assert not FAILURES & {*found(rows)}
 
 
 @BOTH
@@ -61,3 +75,70 @@ def test_an_old_version_is_named_and_a_current_one_is_not(mode: str) -> None:
     rows = changed(storm(mode), 2, tls_version="TLSv1.1")
     assert "old_version" in found(rows)
     assert "50 %" in sentence(rows, "old_version")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("signed", "expected"),
+    [(10, "certificate_refused"), (9, "certificate_refused"), (5, "failed_handshakes"),
+     (1, "nothing_in_common"), (0, "nothing_in_common")],
+)  # fmt: skip
+def test_how_far_failing_handshakes_had_come_is_named(
+    mode: str, signed: int, expected: str
+) -> None:
+    assert FAILURES & {*found(failing(mode, signed))} == {expected}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("begins", "ends", "expected"),
+    [
+        ("1600000000", "1699999999", "expired_certificate"),
+        ("1600000000", "1700000000", "certificate_refused"),
+        ("1600000000", "1800000000", "certificate_refused"),
+        ("1700000001", "1800000000", "certificate_refused"),
+        ("1600000000", "no number", "certificate_refused"),
+        ("1600000000", "9" * 19, "certificate_refused"),
+    ],
+)
+def test_an_expired_certificate_is_named_by_its_own_date(
+    mode: str, begins: str, ends: str, expected: str
+) -> None:
+    rows = failing(mode, 10, not_before=begins, not_after=ends)
+    assert FAILURES & {*found(rows)} == {expected}
+    if expected == "expired_certificate":
+        assert "its last day was 2023-11-14" in sentence(rows, expected)
+
+
+@BOTH
+def test_a_certificate_that_was_renewed_but_not_loaded_has_expired(mode: str) -> None:
+    """MySQL tells the dates of the one that it uses; the file has another one."""
+    rows = failing(mode, 10, not_before="1600000000", not_after="1800000000")
+    for name, value in (
+        ("not_before", "Nov 14 22:13:19 2022 GMT"),
+        ("not_after", "Nov 14 22:13:19 2023 GMT"),
+    ):
+        rows.status.append(Status(S, None, f"Ssl_server_{name}", value))
+    assert "its last day was 2023-11-14" in sentence(rows, "expired_certificate")
+    rows.status[-1] = rows.status[-1]._replace(value="Nov 14 22:13:20 2023 GMT")
+    assert "certificate_refused" in found(rows), "valid in its last second"
+
+
+@BOTH
+def test_an_expired_certificate_without_failures_is_no_cause(mode: str) -> None:
+    """Clients that do not verify certificates connect."""
+    rows = failing(mode, 10, every=20, not_before="1600000000", not_after="1699999999")
+    assert not FAILURES & {*found(rows)}
+
+
+@BOTH
+@pytest.mark.parametrize("how", ["yaSSL", "RSA key exchange", "no signature recorded"])
+def test_nothing_is_said_where_a_missing_signature_means_nothing(mode: str, how: str) -> None:
+    rows = failing(mode, 0)
+    if how == "yaSSL":
+        rows.targets = [rows.targets[0]._replace(tls_library="yaSSL")]
+    elif how == "RSA key exchange":
+        rows.handshakes[1] = rows.handshakes[1]._replace(cipher="AES256-GCM-SHA384")
+    else:
+        rows.handshakes = [row._replace(sign_ns=0) for row in rows.handshakes]
+    assert FAILURES & {*found(rows)} == {"failed_handshakes"}

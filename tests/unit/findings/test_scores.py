@@ -9,7 +9,8 @@ import pytest
 from tlstax.analysis.findings import rules
 from tlstax.tests.truth.causes import check, scores
 from tlstax.tests.truth.causes.bench import Injection
-from tlstax.tests.truth.causes.causes import CASES, CONTROLS, MIXED, Case, true_of
+from tlstax.tests.truth.causes.causes import CASES, CONTROLS, MIXED, true_of
+from tlstax.tests.truth.causes.loads import Case
 from tlstax.tests.truth.causes.scores import Scored
 
 DEMO = Path(__file__).resolve().parents[3] / "docs/demo/demo.tlstax"

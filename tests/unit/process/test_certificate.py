@@ -22,6 +22,8 @@ def test_the_key_is_told_by_the_certificate(tmp_path: Path, kind: str, said: str
     both = parse(files.server.read_bytes() + files.ca.read_bytes())
     assert both is not None
     assert both.chain_count == 2
+    assert both.chain_bytes > found.chain_bytes > 300
+    assert found.not_before < found.not_after
 
 
 def test_a_link_of_a_container_is_not_followed_in_the_root_of_the_host(tmp_path: Path) -> None:

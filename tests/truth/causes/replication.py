@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A replica that fetches a long binary log from its source, over TLS or without."""
+
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from tlstax.certs.generate import KeyKind
+from tlstax.tests.truth.causes.programs import ahead
+from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.request import ServerRequest
+
+EVENT_BYTES = 8 << 20
+"""Of the value in each event of the binary log; statements log variables that they use."""
+EVENTS = 160
+PATIENCE_S = 20.0
+_SOURCE = ("log_bin = binlog", "server_id = 1", "max_allowed_packet = 64M", "sync_binlog = 0")
+_REPLICA = ("relay_log = relay", "server_id = 2", "slave_max_allowed_packet = 64M")
+
+
+@contextmanager
+def fetching(cipher: str) -> Iterator[PrivateServer]:
+    """A replica that has begun to fetch, and has a gigabyte before it; it applies nothing.
+
+    `cipher`: of TLS 1.2; "" for plaintext.
+    """
+    tls = bool(cipher)
+    options = ("tls_version = TLSv1.2", f"ssl_cipher = {cipher}") if tls else ()
+    with ExitStack() as stack:
+        key = KeyKind.parse("ec:p256")
+        source = stack.enter_context(
+            PrivateServer(ServerRequest(key, options=(*_SOURCE, *options)))
+        )
+        replica = stack.enter_context(PrivateServer(ServerRequest(key, options=_REPLICA)))
+        for server in (source, replica):  # else the other one is what each waits for
+            ahead(server.pid)
+        with source.open_administrator() as session:
+            password = secrets.token_hex(16)
+            demand = "REQUIRE SSL" if tls else ""
+            user = f"replicator@'127.0.0.1' IDENTIFIED BY '{password}' {demand}"
+            session.query(f"CREATE USER {user}")
+            session.query("GRANT REPLICATION SLAVE ON *.* TO replicator@'127.0.0.1'")
+            ((file, position, *_),) = session.query("SHOW MASTER STATUS")
+            session.query("SET binlog_format = STATEMENT")
+            session.query("CREATE TABLE tlstax_bench.lengths (length INT) ENGINE = MEMORY")
+            session.query(f"SET @long = REPEAT('x', {EVENT_BYTES})")
+            for _ in range(EVENTS):
+                session.query("INSERT INTO tlstax_bench.lengths VALUES (LENGTH(@long))")
+        session = stack.enter_context(replica.open_administrator())
+        session.query(
+            f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {source.port},"
+            f" MASTER_USER = 'replicator', MASTER_PASSWORD = '{password}',"
+            f" MASTER_SSL = {int(tls)}, MASTER_SSL_CIPHER = '{cipher}',"
+            f" MASTER_LOG_FILE = '{file}', MASTER_LOG_POS = {position}"
+        )
+        session.query("START SLAVE IO_THREAD")
+        end = time.monotonic() + PATIENCE_S
+        while not any("event" in row[4] for row in _threads(session)):
+            assert time.monotonic() < end, "the replica does not fetch"
+            time.sleep(0.02)
+        yield replica
+
+
+def _threads(session: object) -> list[list[str]]:
+    return session.query(  # type: ignore[attr-defined,no-any-return]
+        "SELECT id, user, command, time, state FROM information_schema.processlist"
+        " WHERE command = 'Slave_IO'"
+    )

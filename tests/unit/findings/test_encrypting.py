@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Causes in what encrypts: a replica that fetches, ciphers in software, long chains."""
+
+import pytest
+
+from tlstax.analysis.rows.tables import Tables
+from tlstax.collectors.capture.schema import Frame, SampleStack, Stack, Status, Thread
+from tlstax.collectors.capture.syscalls import NUMBERS
+from tlstax.tests.unit.findings.loads import BOTH, MS, S, dense, found, load, sentence, storm
+
+USER = -1
+CRYPTO, SERVER = "/usr/lib/libcrypto.so.3", "/usr/sbin/mariadbd"
+
+
+# ---- a replica ----
+
+
+def replica(mode: str, busy: int, tls_of_ten: int, *, queued: int = 0) -> Tables:
+    """A server that serves nobody; its thread that fetches wants a CPU for `busy` ms a second."""
+    waits = 1000 - busy
+    cells = {
+        ("background", "on_cpu"): (busy - queued) * MS,
+        ("background", "runnable"): queued * MS,
+        ("background", "blocked_network"): waits * MS,
+    }
+    rows = load(mode, cells, {})
+    rows.threads = [Thread(1, 9, "one", "replica_io", 0, None)]
+    names = ("EVP_DecryptUpdate", "vio_ssl_read", "handle_slave_io", "my_write")
+    rows.frames = [
+        Frame(at, SERVER, "", 0, name, 0, "dynsym", "") for at, name in enumerate(names, 1)
+    ]
+    rows.stacks = [Stack(1, "1 2 3"), Stack(2, "4 3")]
+    rows.samples = [
+        SampleStack(window.window_id, "background", USER, stack, None, 10 * count)
+        for window in dense(rows)
+        for stack, count in ((1, tls_of_ten), (2, 10 - tls_of_ten))
+        if count
+    ]
+    return rows
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("busy", "tls", "expected"), [(900, 5, True), (900, 0, False), (400, 5, False), (900, 1, False)]
+)
+def test_a_replica_that_decrypts_most_of_the_time_is_named(
+    mode: str, busy: int, tls: int, expected: bool
+) -> None:
+    rows = replica(mode, busy, tls)
+    assert ("replica_fetch" in found(rows)) is expected
+    if expected:
+        text = sentence(rows, "replica_fetch")
+        assert "waits for a CPU in 90 % of its time" in text
+        assert "TLS takes 50 % of its CPU time" in text
+
+
+@BOTH
+def test_waiting_for_a_cpu_is_no_wait_for_the_source(mode: str) -> None:
+    assert "replica_fetch" in found(replica(mode, 700, 5, queued=400))
+
+
+@BOTH
+def test_the_kernel_copying_is_no_tls_of_a_replica(mode: str) -> None:
+    rows = replica(mode, 900, 5)
+    receiving = NUMBERS["recvfrom"]
+    rows.samples = [row._replace(syscall=receiving) for row in rows.samples]
+    assert "replica_fetch" not in found(rows)
+
+
+@BOTH
+def test_a_server_that_decrypts_for_clients_is_no_replica(mode: str) -> None:
+    rows = replica(mode, 900, 5)
+    rows.threads = [Thread(1, 9, "one", "binlog_dump", 0, None)]
+    assert "replica_fetch" not in found(rows)
+
+
+# ---- ciphers in software ----
+
+
+def encrypting(mode: str, names: tuple[str, ...], code: str = "", *, read: bool = True) -> Tables:
+    """Results whose records take most of the time, in a function of this name and code."""
+    cells = {("record_write", "on_cpu"): 700 * MS, ("command", "on_cpu"): 300 * MS}
+    rows = load(mode, cells, {"command": 1000, "record_write": 1000})
+    rows.meta["cpu_flags"] = "aes pclmulqdq sha_ni"
+    file = CRYPTO if names[0].startswith("[") else "/opt/lib/libcrypto.so.1.0.0"
+    rows.frames = [
+        Frame(at, file, "", 0, name, 0, "none", code if at == 1 else "")
+        for at, name in enumerate(names, 1)
+    ]
+    if read:
+        rows.frames.append(Frame(90, CRYPTO, "", 0, "[libcrypto+0x9]", 0, "none", "bignum"))
+    rows.stacks = [Stack(1, " ".join(str(at) for at in range(1, len(names) + 1)))]
+    rows.samples = [
+        SampleStack(window.window_id, "record_write", USER, 1, None, 100) for window in dense(rows)
+    ]
+    return rows
+
+
+UNNAMED = ("[libcrypto+0xe1100]", "CRYPTO_gcm128_encrypt_ctr32", "EVP_EncryptUpdate")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("names", "code", "expected"),
+    [
+        (UNNAMED, "", True),
+        (UNNAMED, "aes+ghash", False),
+        (("_bsaes_encrypt8", "bsaes_ctr32_encrypt_blocks", "EVP_EncryptUpdate"), "", True),
+        (("aesni_gcm_encrypt", "EVP_EncryptUpdate"), "", False),
+    ],
+)
+def test_a_cipher_without_instructions_is_told_by_its_functions(
+    mode: str, names: tuple[str, ...], code: str, expected: bool
+) -> None:
+    """As recorded with OPENSSL_ia32cap: names of OpenSSL 1.0.2, and none of Debian's."""
+    rows = encrypting(mode, names, code)
+    assert ("cipher_in_software" in found(rows)) is expected
+
+
+@BOTH
+@pytest.mark.parametrize("flags", ["", "aes", "aes pmull sha2"])
+def test_nothing_is_said_of_a_cpu_without_those_instructions(mode: str, flags: str) -> None:
+    rows = encrypting(mode, UNNAMED)
+    rows.meta["cpu_flags"] = flags
+    assert "cipher_in_software" not in found(rows)
+
+
+@BOTH
+def test_code_that_nobody_has_read_shows_nothing(mode: str) -> None:
+    """The file was not there when the functions were named."""
+    assert "cipher_in_software" not in found(encrypting(mode, UNNAMED, read=False))
+
+
+@BOTH
+def test_a_function_without_evidence_elsewhere_is_no_cipher(mode: str) -> None:
+    rows = encrypting(mode, ("[libcrypto+0x1]", "EVP_DigestUpdate", "SSL_write"))
+    assert "cipher_in_software" not in found(rows)
+
+
+# ---- long chains ----
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("size", "wait", "expected"),
+    [("20000", 40, True), ("14600", 40, False), ("20000", 22, False), ("unknown", 40, False)],
+)
+def test_a_chain_is_named_where_handshakes_have_a_round_trip_more(
+    mode: str, size: str, wait: int, expected: bool
+) -> None:
+    """A round trip of 20 ms: two in handshakes, and one in the rest of connecting."""
+    rows = storm(mode, wait=wait * MS, other=20 * MS)
+    said = (("chain", "12"), ("chain_bytes", size))
+    rows.status = [Status(S, None, f"certificate/{name}", value) for name, value in said]
+    assert ("long_chain" in found(rows)) is expected
