@@ -2,21 +2,25 @@
 """What happened at the edge of a window is told, and counted where it belongs."""
 
 import io
+from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from tlstax.analysis.rows.tables import load
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import Gap, PhaseCount
+from tlstax.collectors.capture.schema import Gap, PhaseCount, Window
 from tlstax.collectors.capture.vocabulary import PHASES
-from tlstax.collectors.recording.stream_capture import import_stream
+from tlstax.collectors.process.symbols import Symbolizer
+from tlstax.collectors.process.target import Target
+from tlstax.collectors.recording.proc_clocks import Clocks
+from tlstax.collectors.recording.stream.replay import Replay
+from tlstax.collectors.recording.stream_capture import StreamRows, import_stream
 from tlstax.tests.unit.recording.streams import SECOND, stream, struct, window
 
 
-def test_a_suspend_of_the_host_is_told_where_it_was(
-    parts: list[tuple[str, bytes]], tmp_path: Path
-) -> None:
-    """Totals as the others: what was before the recording is no part of it."""
-    capture = tmp_path / "a.tlstax"
+def with_a_suspend(parts: list[tuple[str, bytes]]) -> bytes:
+    """The same recording, with a suspend of 8.2 s in its second window, and one before it began."""
     totals = {window(n, (n + 1) * SECOND): n for n in range(3)}
     made = [
         window(n, (n + 1) * SECOND, suspended_ns=SECOND + (n == 2) * 8_200_000_000)
@@ -24,11 +28,31 @@ def test_a_suspend_of_the_host_is_told_where_it_was(
         else part
         for part in parts
     ]
-    import_stream(io.BytesIO(stream(made)), "x.stream", capture, overwrite=False)
+    return stream(made)
+
+
+def test_a_suspend_of_the_host_is_told_where_it_was(
+    parts: list[tuple[str, bytes]], tmp_path: Path
+) -> None:
+    """Totals as the others: what was before the recording is no part of it."""
+    capture = tmp_path / "a.tlstax"
+    import_stream(io.BytesIO(with_a_suspend(parts)), "x.stream", capture, overwrite=False)
     with CaptureReader.open(capture) as reader:
         (gap,) = (row for row in reader.rows(Gap) if "suspended" in row.consequence)
     assert gap.subject == "times of day after window 2"
     assert gap.consequence.startswith("The host was suspended for 8.2 s")
+
+
+@pytest.mark.parametrize(("target_id", "count"), [(1, 1), (2, 0)])
+def test_a_suspend_is_told_of_the_server_and_not_of_each_client(
+    parts: list[tuple[str, bytes]], tls_target: Target, target_id: int, count: int
+) -> None:
+    replay = Replay(io.BytesIO(with_a_suspend(parts)))
+    with closing(Symbolizer(tls_target)) as symbolizer:
+        rows = StreamRows(replay, tls_target, symbolizer, Clocks(replay), target_id)
+        found = [row for of_window in iter(rows.next_window, None) for row in of_window[0]]
+    assert sum(isinstance(row, Gap) for row in found) == count
+    assert sum(isinstance(row, Window) for row in found) == 2
 
 
 def test_a_command_that_goes_on_after_its_window_is_taken_back(
