@@ -150,7 +150,10 @@ static void end_one(void)
 {
 	ending_detach();
 	failure = (struct failure){0};
-	tell("process %d: %s", session->target.pid, session->failure.text);
+	if (strncmp(session->failure.text, "process ", strlen("process ")) != 0)
+		tell("process %d: %s", session->target.pid, session->failure.text);
+	else
+		tell("%s", session->failure.text);
 }
 
 /* Half of the queue is for those that go on. */
