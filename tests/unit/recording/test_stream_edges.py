@@ -9,7 +9,7 @@ import pytest
 
 from tlstax.analysis.rows.tables import load
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import Gap, PhaseCount, Window
+from tlstax.collectors.capture.schema import Frame, Gap, PhaseCount, Window
 from tlstax.collectors.capture.vocabulary import PHASES
 from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.process.target import Target
@@ -71,3 +71,26 @@ def test_a_command_that_goes_on_after_its_window_is_taken_back(
         tables = load(reader)
     assert counted == [2, -1]
     assert [(row.window_id, row.ended_count) for row in tables.latencies] == [(1, 1)]
+
+
+def test_code_that_was_mapped_later_is_named(
+    parts: list[tuple[str, bytes]], tmp_path: Path
+) -> None:
+    """The recorder looks for it after the window that has a sample in it."""
+    capture = tmp_path / "a.tlstax"
+    ends = [number for number, (kind, _) in enumerate(parts) if kind == "WINDOW"]
+    start, build_id, path = 0x7F0000000000, "12" * 20, b"/lib/later.so"
+    mapped = struct(
+        "mapping", start=start, end=start + 0x1000, file_offset=0x2000, inode=77,
+        path_bytes=len(path), build_id_bytes=20, build_id=tuple(bytes.fromhex(build_id)),
+    )  # fmt: skip
+    sample = struct(
+        "sample", phase=12, syscall=-1, user_stack=-1, kernel_stack=-1, user_ip=start + 16, count=3
+    )
+    made = [*parts]
+    made.insert(ends[1] + 1, ("MAPPING", mapped + path))
+    made.insert(ends[1], ("SAMPLE", sample))
+    import_stream(io.BytesIO(stream(made)), "x.stream", capture, overwrite=False)
+    with CaptureReader.open(capture) as reader:
+        places = {(row.object, row.build_id, row.offset_bytes) for row in reader.rows(Frame)}
+    assert ("/lib/later.so", build_id, 0x2010) in places
