@@ -93,3 +93,12 @@ u64 told_ahead_ns(void)
 {
 	return programs.ahead_ns;
 }
+
+/* CPU time of a watchdog while it runs, and when it has been found to have ended. */
+u64 used_ns(int has_ended)
+{
+	watchdog = has_ended ? watchdog : 1 << 29; /* there is none */
+	if (has_ended)
+		watchdog_check();
+	return watchdog_cpu_ns();
+}

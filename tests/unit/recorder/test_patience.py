@@ -52,7 +52,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recorder(built: Path, tmp_path: Path) -> Any:
     """A copy: it has read no clock yet."""
     library = ctypes.CDLL(str(shutil.copy(built, tmp_path)))
-    for name in ("killed_after", "told_ns", "told_ahead_ns"):
+    for name in ("killed_after", "told_ns", "told_ahead_ns", "used_ns"):
         getattr(library, name).restype = ctypes.c_uint64
     return library
 
@@ -106,6 +106,13 @@ def test_the_recorder_misses_what_was_no_suspend(
     awake = ctypes.c_uint64.in_dll(recorder, "awake_ns").value
     slept = ctypes.c_uint64.in_dll(recorder, "slept_ns").value
     assert (recorder.told_ns(), recorder.told_ahead_ns()) == (awake, slept)
+
+
+def test_a_watchdog_that_was_killed_has_used_its_cpu_time(recorder: Any) -> None:
+    """A total that falls would make the last window cost less than nothing: a damaged capture."""
+    used_ns = recorder.used_ns(0)
+    assert used_ns > 0
+    assert recorder.used_ns(1) == used_ns
 
 
 @pytest.mark.parametrize(
