@@ -109,7 +109,7 @@ def test_the_recorder_misses_what_was_no_suspend(
 
 
 def test_a_watchdog_that_was_killed_has_used_its_cpu_time(recorder: Any) -> None:
-    """A total that falls would make the last window cost less than nothing: a damaged capture."""
+    """A total that falls would make the last window cost less than nothing."""
     used_ns = recorder.used_ns(0)
     assert used_ns > 0
     assert recorder.used_ns(1) == used_ns
