@@ -142,6 +142,23 @@ def test_what_a_dead_writer_left_alone_in_a_table_is_removed(
     assert open_hours() == {}
 
 
+def test_what_a_dead_writer_left_alone_in_an_hour_is_removed(
+    rolled: RolledUp, objects: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = Bucket.put
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Bucket, "put", lambda self, local, key: "finding" in key and put(self, local, key)
+        )
+        adding.add(rolled, BUCKET)
+    assert len(list(objects.rglob("*.parquet"))) == 1
+    settle(objects)
+    assert len(list(objects.rglob("*.parquet"))) == 1, "its intervals may still come"
+    age(objects, 25 * 60)
+    settle(objects)
+    assert list(objects.rglob("*.parquet")) == []
+
+
 def test_a_table_of_one_recording_is_merged_where_intervals_are(
     rolled: RolledUp, objects: Path
 ) -> None:
