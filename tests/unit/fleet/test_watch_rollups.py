@@ -16,7 +16,7 @@ from tlstax.analysis.fleet.store import adding, compaction, parquet_files, selec
 from tlstax.analysis.report.live.measures import distributions
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.printable import output_error
-from tlstax.collectors.capture.schema import Latency, PhaseCount, Window, table_name
+from tlstax.collectors.capture.schema import Latency, PhaseCount, Row, Window, table_name
 from tlstax.tests.fleet_rows import renamed
 from tlstax.tests.watched_rows import Watching, by_window
 
@@ -70,7 +70,7 @@ def test_a_command_that_is_taken_back_lets_no_sum_fall(demo_tables: Tables, tmp_
     counted: list[int] = []
     for window, count in zip(rows, (1, -1, 1), strict=True):
         (number,) = (row.window_id for row in window if isinstance(row, Window))
-        kept = [row for row in window if not isinstance(row, PhaseCount | Latency)]
+        kept: list[Row] = [row for row in window if not isinstance(row, PhaseCount | Latency)]
         kept += [PhaseCount(number, "command", count), Latency(number, "command", *wall_ns, count)]
         watching.take([kept])
         found = {one.name: one.counts for one in distributions(watching.counters)}
