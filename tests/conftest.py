@@ -25,11 +25,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tlstax.collectors.host.tracefs import separate_mounts
+
+if TYPE_CHECKING:
+    from tlstax.tests.otlp_receiver import Collector
 
 PMU_DIRECTORY = Path("/sys/bus/event_source/devices")
 MEASURED_AGAIN_MAX, MEASURED_AGAIN_AFTER_S = 2, 5
@@ -253,6 +256,17 @@ def real_losses() -> Callable[[Mapping[str, int]], dict[str, int]]:
     return lambda counts: {
         kind: count for kind, count in counts.items() if count and kind not in MADE_GOOD
     }
+
+
+@pytest.fixture
+def collector() -> Iterator["Collector"]:
+    """A receiver of OTLP metrics and profiles."""
+    from tlstax.tests.otlp_receiver import Collector  # needs packages of an extra
+
+    made = Collector()
+    yield made
+    made.shutdown()
+    made.server_close()
 
 
 @pytest.fixture(scope="session")

@@ -278,19 +278,20 @@ def _cut_stacks(rows: Tables) -> Iterator[Loss]:
 
 
 def _load_rows(reader: CaptureReader) -> Tables:
+    windows = list(reader.rows(Window))
     return Tables(
         meta={row.key: row.value for row in reader.rows(Meta)},
         targets=list(reader.rows(Target)),
         probes=list(reader.rows(Probe)),
         runs=list(reader.rows(Run)),
-        windows=list(reader.rows(Window)),
+        windows=windows,
         threads=list(reader.rows(Thread)),
         ledger=list(reader.rows(Ledger)),
         clocks=list(reader.rows(ThreadClock)),
         process_clocks=list(reader.rows(ProcessClock)),
         cpu_clocks=list(reader.rows(CpuClock)),
-        phase_counts=retracted.settle_counts([*reader.rows(PhaseCount)]),
-        latencies=retracted.settle_latencies([*reader.rows(Latency)]),
+        phase_counts=retracted.settle_counts(list(reader.rows(PhaseCount)), windows),
+        latencies=retracted.settle_latencies(list(reader.rows(Latency)), windows),
         command_parts=list(reader.rows(CommandPart)),
         handshakes=list(reader.rows(Handshake)),
         frames=list(reader.rows(Frame)),

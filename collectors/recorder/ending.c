@@ -22,11 +22,20 @@ void ending_of_target(const char *program)
 	     session->target.pid, ending);
 }
 
+/* Without room the window is tried again: it is not a part of a longer one. */
+static bool cut_last(void)
+{
+	u64 merged_count = session->windows.merged_count;
+	bool is_cut = schedule_cut_last();
+
+	session->windows.merged_count = merged_count;
+	return is_cut;
+}
+
 void ending_detach(void)
 {
 	u64 before_ns = monotonic_ns();
-	bool is_cut =
-		session->progress < PROGRESS_RECORDING || watchdog_missed() || schedule_cut_last();
+	bool is_cut = session->progress < PROGRESS_RECORDING || watchdog_missed() || cut_last();
 
 	session->failure = failure;
 	statistics_turn(false);
@@ -39,11 +48,8 @@ void ending_detach(void)
 
 bool ending_cut(void)
 {
-	u64 merged_count = session->windows.merged_count;
-
-	if (session->progress == PROGRESS_DETACHED && schedule_cut_last())
+	if (session->progress == PROGRESS_DETACHED && cut_last())
 		session->progress = PROGRESS_READ;
-	session->windows.merged_count = merged_count; /* tried again: no further window */
 	return session->progress >= PROGRESS_READ;
 }
 
@@ -73,14 +79,19 @@ static void put_end(void)
 	memcpy(end->ending, session->ending, sizeof(end->ending));
 }
 
-void ending_close(void)
+static bool put_places(void)
 {
-	if (session->is_started) {
-		target_send_mappings(&session->target);
-		output_commit();
-		kernel_names_put();
-		output_commit();
-	}
+	bool has_room = target_send_mappings(&session->target);
+
+	output_commit();
+	if (has_room)
+		has_room = kernel_names_put(&session->named);
+	output_commit();
+	return has_room;
+}
+
+static void say_end(void)
+{
 	if (!session->ending[0])
 		strcpy(session->ending, "it was running");
 	if (session->failure.code)
@@ -89,4 +100,24 @@ void ending_close(void)
 		put_end();
 	output_commit();
 	session->progress = PROGRESS_OVER;
+}
+
+bool ending_close(void)
+{
+	if ((session->is_started && !put_places()) || !output_has_room(sessions_end_bytes()))
+		return false;
+	say_end();
+	return true;
+}
+
+void ending_give_up(void)
+{
+	/* That a target ended says that the stream is complete. */
+	if (failure.code == EXIT_CODE_TARGET)
+		failure.code = 0;
+	fail(EXIT_CODE_IO,
+	     "process %d: the end of its recording found no room in the stream and is lost",
+	     session->target.pid);
+	session->failure = failure;
+	say_end();
 }

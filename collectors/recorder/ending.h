@@ -14,7 +14,11 @@ void ending_detach(void);
 /* Put the last window, if it had no room before; false: it has none now. */
 bool ending_cut(void);
 
-/* Put what comes after it: nothing more is sent of this target. */
-void ending_close(void);
+/* Put what comes after it, last its end: nothing more is sent of this target. False: there is no
+ * room for all of it, call it again. */
+bool ending_close(void);
+
+/* There is no room and will be none: put the end, if it fits, which says what is lost. */
+void ending_give_up(void);
 
 #endif

@@ -5,12 +5,10 @@
 
 #include "output.h"
 #include "proc.h"
+#include "session.h"
 #include "stream.h"
 #include "totals.h"
 #include "watchdog.h"
-
-#define ROOM_FOR_END_BYTES \
-	(sizeof(struct stream_error) + sizeof(struct stream_end) + 4 * sizeof(struct stream_head))
 
 enum { ADDRESSES_MOST = 16384, TABLE_SIZE = 4 * ADDRESSES_MOST, NAME_MOST = 96 };
 
@@ -82,27 +80,29 @@ static void read_symbols(struct stream_kernel_name *names)
 	lines_close(&lines);
 }
 
-void kernel_names_put(void)
+bool kernel_names_put(u64 *last)
 {
 	static struct stream_kernel_name names[ADDRESSES_MOST];
 
 	if (!addresses_count)
-		return;
+		return true;
 	memset(names, 0, sizeof(names)); /* of the addresses until another target ended */
 	qsort(addresses, addresses_count, sizeof(*addresses), compare);
 	read_symbols(names);
 	for (u32 i = 0; i < addresses_count; i++) {
-		if (!output_has_room(sizeof(struct stream_kernel_name) + ROOM_FOR_END_BYTES))
-			return;
 		if (i && names[i].address < names[i - 1].address)
 			names[i] = names[i - 1];
-		if (!names[i].address)
+		if (!names[i].address || addresses[i] <= *last)
 			continue;
+		if (!output_has_room(sizeof(struct stream_kernel_name) + sessions_end_bytes()))
+			return false;
 		struct stream_kernel_name *frame = output_put(STREAM_KERNEL_NAME, sizeof(*frame));
 		if (!frame)
-			return;
+			return false;
 		*frame = names[i];
 		frame->address = addresses[i];
 		frame->offset_bytes = addresses[i] - names[i].address;
+		*last = addresses[i];
 	}
+	return true;
 }

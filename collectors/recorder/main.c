@@ -28,7 +28,7 @@
 #define STUCK_NS (2 * NS_PER_S)
 #define STALLED_NS (20 * NS_PER_S) /* nothing is attached: line or reader may stall */
 
-enum { ATTEMPTS = 16 }; /* to send what had no room, each with an empty queue */
+enum { ATTEMPTS = 64 }; /* to send what had no room, each with an empty queue */
 
 static int signals_fd;
 
@@ -150,16 +150,25 @@ static void end_one(void)
 {
 	ending_detach();
 	failure = (struct failure){0};
-	tell("process %d: %s", session->target.pid, session->failure.text);
+	if (strncmp(session->failure.text, "process ", strlen("process ")) != 0)
+		tell("process %d: %s", session->target.pid, session->failure.text);
+	else
+		tell("%s", session->failure.text);
 }
 
-/* What comes after the last window, when there is room: it is not tried again. */
+/* Half of the queue is for those that go on. */
+static bool has_room(void)
+{
+	return output_has_room(session->options.queue_bytes / 2);
+}
+
+/* The last window and what comes after it, when there is room. */
 static void close_one(void)
 {
 	bool is_waiting =
 		session->progress == PROGRESS_DETACHED || session->progress == PROGRESS_READ;
 
-	if (is_waiting && output_has_room(session->options.queue_bytes / 2) && ending_cut())
+	if (is_waiting && has_room() && ending_cut() && has_room())
 		ending_close();
 }
 
@@ -201,6 +210,15 @@ static void record(u64 for_ns, int output)
 	}
 }
 
+/* What had no room is still in the maps: wait for the reader. False: it takes nothing. */
+static bool close_slowly(u64 patience_ns)
+{
+	for (int k = 0; k < ATTEMPTS && !(ending_cut() && ending_close()); k++)
+		if (output_finish(patience_ns))
+			return false;
+	return true;
+}
+
 /* Read and detach all, then say the rest. */
 static void finish(void)
 {
@@ -218,21 +236,17 @@ static void finish(void)
 		is_started |= session->is_started;
 	}
 	watchdog_arm(false);
+	bool is_early = failure.code && failure.code != EXIT_CODE_TARGET;
+	u64 patience_ns = is_early ? STUCK_NS : STALLED_NS;
 	for (u32 i = 0; i < sessions_count(); i++) {
 		session_turn(i);
-		/* What had no room is still in the maps. */
-		bool is_cut = session->progress >= PROGRESS_READ;
-		for (int k = 0; !is_cut && k < ATTEMPTS && !is_stuck; k++) {
-			is_stuck = output_finish(STUCK_NS);
-			is_cut = !is_stuck && ending_cut();
-		}
-		if (i && !is_stuck) /* the names of the one before filled the queue */
-			is_stuck = output_finish(STUCK_NS);
+		if (session->progress == PROGRESS_OVER)
+			continue;
+		is_stuck = is_stuck || !close_slowly(patience_ns);
 		if (session->progress != PROGRESS_OVER)
-			ending_close();
+			ending_give_up();
 	}
-	bool is_early = failure.code && failure.code != EXIT_CODE_TARGET;
-	u64 left = output_finish(is_early ? STUCK_NS : STALLED_NS);
+	u64 left = output_finish(is_stuck ? STUCK_NS : patience_ns);
 	if (left && is_started && failure.code == EXIT_CODE_TARGET)
 		failure.code = 0; /* it says that the stream is complete */
 	if (left)

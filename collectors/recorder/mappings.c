@@ -94,6 +94,21 @@ static struct mapping *known_mapping(const struct mapping *mapping)
 	return NULL;
 }
 
+/* Forget mappings that were gone at the last look; the reader of the stream has them. */
+static void forget_gone(void)
+{
+	u32 kept = 0;
+
+	for (u32 i = 0; i < mapped.count; i++) {
+		const struct mapping *mapping = &mapped.mappings[i];
+		if (mapping->look != mapped.look && mapping->is_sent)
+			continue;
+		if (kept++ != i)
+			mapped.mappings[kept - 1] = *mapping;
+	}
+	mapped.count = kept;
+}
+
 void mappings_read(int pid)
 {
 	char path[64], access[8];
@@ -102,8 +117,13 @@ void mappings_read(int pid)
 	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
 	if (!lines_open(&maps, path))
 		return;
+	if (pid != mapped.pid)
+		mapped.count = 0;
+	mapped.pid = pid;
+	if (mapped.count == TARGET_CODE_MOST)
+		forget_gone();
 	mapped.look++;
-	for (char *line; (line = lines_next(&maps)) && mapped.count < TARGET_CODE_MOST;) {
+	for (char *line; (line = lines_next(&maps));) {
 		struct mapping *mapping = &mapped.mappings[mapped.count];
 		struct stream_mapping *entry = &mapping->entry;
 		place = 0;
@@ -114,16 +134,19 @@ void mappings_read(int pid)
 			continue;
 		struct mapping *known = known_mapping(mapping);
 		if (known) {
+			known->is_sent &= known->entry.end == entry->end;
 			known->entry.end = entry->end;
 			known->look = mapped.look;
 			continue;
 		}
+		if (mapped.count == TARGET_CODE_MOST)
+			continue;
 		snprintf(mapping->path, sizeof(mapping->path), "%s", place ? line + place : "");
 		entry->path_bytes = (u32)strlen(mapping->path);
 		mapping->file = -1;
 		mapping->look = mapped.look;
-		mapping->has_bias = false;
-		entry->build_id_bytes = 0;
+		mapping->has_bias = mapping->is_sent = false;
+		entry->build_id_bytes = entry->has_table = 0;
 		if (entry->inode)
 			read_file(pid, mapping);
 		else if (!strcmp(mapping->path, "[vdso]"))
@@ -158,11 +181,13 @@ bool target_send_mappings(const struct target *target)
 		u32 has_table = walks_has_table(&mapping->entry);
 		if (mapping->is_sent && mapping->entry.has_table == has_table)
 			continue;
-		mapping->entry.has_table = has_table;
-		struct stream_mapping *entry = output_put_alone(
-			STREAM_MAPPING, sizeof(*entry) + mapping->entry.path_bytes);
+		size_t bytes = sizeof(struct stream_mapping) + mapping->entry.path_bytes;
+		if (!output_has_room(bytes + sessions_end_bytes()))
+			return false;
+		struct stream_mapping *entry = output_put_alone(STREAM_MAPPING, bytes);
 		if (!entry)
 			return false;
+		mapping->entry.has_table = has_table;
 		*entry = mapping->entry;
 		memcpy(entry + 1, mapping->path, mapping->entry.path_bytes);
 		mapping->is_sent = true;

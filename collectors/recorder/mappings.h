@@ -8,7 +8,7 @@
 #include "stream.h"
 #include "target.h"
 
-/* A mapping of code, as long as the recording lasts. */
+/* A mapping of code. One that is gone is kept until there is no room for others. */
 struct mapping {
 	struct stream_mapping entry;
 	char path[PLAN_PATH_MOST];
@@ -18,10 +18,11 @@ struct mapping {
 	u32 look; /* at which it was seen last */
 };
 
-/* All of a process, those that are gone included. */
+/* Those of a process, and one that is being read. */
 struct mappings {
-	struct mapping mappings[TARGET_CODE_MOST];
+	struct mapping mappings[TARGET_CODE_MOST + 1];
 	u32 count, look;
+	int pid;
 };
 
 /* Look which code is mapped now. */

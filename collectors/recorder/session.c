@@ -46,6 +46,12 @@ u32 sessions_count(void)
 	return count;
 }
 
+size_t sessions_end_bytes(void)
+{
+	return count * (sizeof(struct stream_error) + sizeof(struct stream_end) +
+			4 * sizeof(struct stream_head));
+}
+
 void session_turn(u32 number)
 {
 	u64 now_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);

@@ -52,6 +52,7 @@ struct session {
 	struct windows windows;
 	struct schedule schedule;
 	u64 cpu_ns; /* of the recorder, for this target: up to the end of its last turn */
+	u64 named;  /* of the kernel's addresses the last: kernel_names_put() */
 	char ending[192];
 	u64 end_ns, detach_ns;	/* when it was detached, and how long that took */
 	struct failure failure; /* why its recording ended before the others' */
@@ -65,6 +66,9 @@ int session_add(void);
 u32 sessions_count(void);
 
 struct session *session_of(u32 number);
+
+/* Room that mappings and names leave for the last frames of all targets. */
+size_t sessions_end_bytes(void);
 
 /* Whose turn it is. */
 void session_turn(u32 number);

@@ -73,8 +73,11 @@ u64 missed_runs(void);
 int roles_prepare(const struct plan *plan, const struct target *target);
 u32 role_span(u64 stack_base);
 
-/* Names of the kernel's functions for the addresses that were sent; after detaching. */
+/*
+ * Names of the kernel's functions for the addresses that were sent; after detaching. `last`: the
+ * last address that is done, 0 at first. False: no room, call it again.
+ */
 void kernel_address_add(u64 address);
-void kernel_names_put(void);
+bool kernel_names_put(u64 *last);
 
 #endif

@@ -7,6 +7,7 @@ from tlstax.analysis.fleet.rollup import intervals
 from tlstax.analysis.fleet.rollup.intervals import Sums
 from tlstax.analysis.fleet.rollup.recording import Recording
 from tlstax.analysis.rows.edges.followed import with_known_parts
+from tlstax.analysis.rows.edges.retracted import Retractions
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
@@ -18,6 +19,7 @@ class WindowSums:
     def __init__(self) -> None:
         self._threads: dict[int, schema.Thread] = {}
         self._followed: schema.Window | None = None  # the stretch in which the ledger was kept
+        self._retractions = Retractions()
 
     def of(self, rows: Sequence[schema.Row], recording: Recording) -> Sums:
         """The sums of a window's rows, in the interval in which it began."""
@@ -38,6 +40,9 @@ class WindowSums:
                 self._threads[row.thread_id] = row
             elif type(row) in lists:
                 lists[type(row)].append(row)  # type: ignore[attr-defined]  # by its own type
+        tables.phase_counts, tables.latencies = self._retractions.settle(
+            tables.phase_counts, tables.latencies
+        )
         tables.threads = list(self._threads.values())
         tables.handshakes = with_known_parts(tables.handshakes, self._stretches(tables.windows))
         sums = intervals.sum_up(tables, recording, {})

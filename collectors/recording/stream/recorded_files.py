@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from tlstax.collectors.host.emulation import PLACE_OF_COPIES
@@ -91,4 +92,7 @@ class RecordedSymbolizer(Symbolizer):
         return Place("kernel", "", 0, found[0], found[1], "kallsyms", "")
 
     def _refresh(self) -> None:
-        """All mappings are known."""
+        """Those that the stream told since: code that was mapped later."""
+        self._refreshed = monotonic()
+        self._add(recorded_objects(self._replay.mappings, self._replay.plan_file.objects))
+        self._special = special_mappings(self._replay.mappings)

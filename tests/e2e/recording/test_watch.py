@@ -3,7 +3,7 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from tlstax.tests.e2e.recording.watch_runs import (
     server_of,
     upgrade,
 )
-from tlstax.tests.profile_receiver import Collector, named
+from tlstax.tests.otlp_receiver import Collector, named
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
@@ -75,14 +75,6 @@ def test_each_connection_is_counted_once_over_restarts_and_kills(
     assert len(set(ledger.values())) == 1
     assert len(list(data.glob("raw/db1/*.tlstax"))) >= 3
     program.unlink()
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    made = Collector()
-    yield made
-    made.shutdown()
-    made.server_close()
 
 
 def received_times(collector: Collector) -> dict[tuple[str, str], int]:

@@ -98,6 +98,8 @@ def test_one_that_ends_leaves_the_others(
     assert recorder.returncode == OK, errors
     assert breakpoints(second.pid) == 0
     assert leftover() == set()
+    said = errors.decode().splitlines()[0]
+    assert said.startswith(f"tlstax-recorder: process {first.pid} ended while it was recorded:")
     ends = [end_of(tmp_path / "a.stream", target).end for target in (0, 1)]
     assert [int(end.exit_code) for end in ends] == [TARGET, OK]
     assert ends[0].ending == b"it exited or was killed"

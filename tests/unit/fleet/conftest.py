@@ -2,7 +2,6 @@
 """A real recording, its rows, and data sets of replayed hosts."""
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from tlstax.analysis.rows import tables as capture_tables
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.tests import fleet_replay
-from tlstax.tests.profile_receiver import Collector
 
 DEMO = Path(__file__).resolve().parents[3] / "docs/demo/demo.tlstax"
 
@@ -72,12 +70,3 @@ def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(address, "_client", lambda **_: made)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "store/fleet/all"
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    """A receiver of OTLP profiles."""
-    made = Collector()
-    yield made
-    made.shutdown()
-    made.server_close()

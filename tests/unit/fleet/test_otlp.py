@@ -1,19 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """OTLP metrics of a watch, as a server receives them that speaks the protocol."""
 
-import gzip
-import threading
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-    ExportMetricsServiceResponse,
-)
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from tlstax import ExitCode, TlstaxError
@@ -23,61 +15,8 @@ from tlstax.analysis.report.live import otlp
 from tlstax.analysis.report.live.measures import distributions, measures
 from tlstax.analysis.report.live.otlp import OtlpPush, endpoint_of
 from tlstax.analysis.rows.tables import Tables
+from tlstax.tests.otlp_receiver import Collector, until
 from tlstax.tests.watched_rows import Watching
-
-PATIENCE_S = 60
-
-
-class Collector(ThreadingHTTPServer):
-    """Receives metrics."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.requests: list[Any] = []
-        self.paths: set[str] = set()
-        self.status = 200
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    def metrics(self, at: int = -1) -> dict[str, Any]:
-        (whole,) = self.requests[at].resource_metrics
-        (scope,) = whole.scope_metrics
-        return {one.name: one for one in scope.metrics}
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Collector
-
-    def do_POST(self) -> None:
-        content = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("Content-Encoding") == "gzip":
-            content = gzip.decompress(content)
-        assert self.headers["Content-Type"] == "application/x-protobuf"
-        request = ExportMetricsServiceRequest()
-        request.ParseFromString(content)
-        if self.server.status == 200:
-            self.server.requests.append(request)
-            self.server.paths.add(self.path)
-        answer = ExportMetricsServiceResponse().SerializeToString()
-        self.send_response(self.server.status)
-        self.send_header("Content-Type", "application/x-protobuf")
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as its base says
-        """Nothing."""
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    made = Collector()
-    yield made
-    made.shutdown()
-    made.server_close()
 
 
 @pytest.fixture
@@ -96,7 +35,7 @@ def sent(counters: Counters, collector: Collector) -> dict[str, Any]:
 
 def test_totals_are_cumulative_sums_with_labels(counters: Counters, collector: Collector) -> None:
     found = sent(counters, collector)
-    assert collector.paths == {"/v1/metrics"}
+    assert {headers["path"] for headers in collector.headers} == {"/v1/metrics"}
     resource = {
         one.key: one.value.string_value
         for one in collector.requests[0].resource_metrics[0].resource.attributes
@@ -158,15 +97,12 @@ def test_a_server_that_refuses_is_told_once_and_tried_again(
 ) -> None:
     monkeypatch.setattr(otlp, "TIMEOUT_S", 1)
     said: list[str] = []
-    collector.status = 400
+    collector.answers = [(400, b"")] * 1000
     push = OtlpPush(counters, endpoint_of(collector.address), "db1", 0.1, said.append)
-    end = time.monotonic() + PATIENCE_S
-    while not said and time.monotonic() < end:
-        time.sleep(0.05)
+    until(lambda: said)
     time.sleep(0.5)
-    collector.status = 200
-    while not collector.requests and time.monotonic() < end:
-        time.sleep(0.05)
+    collector.answers.clear()
+    until(lambda: collector.requests)
     push.close()
     assert ["cannot be sent" in said[0], "again" in said[1], len(said)] == [True, True, 2]
 

@@ -19,7 +19,7 @@ from tlstax.analysis.report.commands.watch_sink import open_sink
 from tlstax.analysis.report.live import otlp_profiles, profile_push
 from tlstax.analysis.report.live.profile_push import ProfilePush
 from tlstax.analysis.rows.tables import Tables
-from tlstax.tests.profile_receiver import Collector, named, stacks, until
+from tlstax.tests.otlp_receiver import Collector, named, stacks, until
 from tlstax.tests.watched_rows import by_window, facts
 
 TABLES = {"mapping", "location", "function", "link", "attribute", "stack", "string"}

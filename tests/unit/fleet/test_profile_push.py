@@ -12,7 +12,7 @@ from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.report.live import profile_push
 from tlstax.analysis.report.live.profile_push import ProfilePush
 from tlstax.collectors.commands.watch import otlp_address
-from tlstax.tests.profile_receiver import PATIENCE_S, Collector, stacks, until
+from tlstax.tests.otlp_receiver import PATIENCE_S, Collector, stacks, until
 
 
 def test_the_end_of_a_watch_tries_once(rolled: RolledUp, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,10 @@ from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS, TABLES, TIERS
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.store import adding, compaction, parquet_files, selection
+from tlstax.analysis.report.live.measures import distributions
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.printable import output_error
-from tlstax.collectors.capture.schema import table_name
+from tlstax.collectors.capture.schema import Latency, PhaseCount, Row, Window, table_name
 from tlstax.tests.fleet_rows import renamed
 from tlstax.tests.watched_rows import Watching, by_window
 
@@ -59,6 +60,25 @@ def test_sums_are_those_of_the_recording(
     Watching(tmp_path / "watch", demo_tables).all()
     assert {tier: sums(tmp_path / "watch", tier) for tier in TIERS} == expected
     assert expected["1h"]["ledger.on_cpu_ns"] > SECOND_NS
+
+
+def test_a_command_that_is_taken_back_lets_no_sum_fall(demo_tables: Tables, tmp_path: Path) -> None:
+    """It was counted in a window that is written: the next commands are fewer."""
+    watching = Watching(tmp_path / "watch", demo_tables)
+    rows = by_window(demo_tables)[:3]
+    wall_ns = (400_000_000_000, 410_000_000_000)  # as no other command took
+    counted: list[int] = []
+    for window, count in zip(rows, (1, -1, 1), strict=True):
+        (number,) = (row.window_id for row in window if isinstance(row, Window))
+        kept: list[Row] = [row for row in window if not isinstance(row, PhaseCount | Latency)]
+        kept += [PhaseCount(number, "command", count), Latency(number, "command", *wall_ns, count)]
+        watching.take([kept])
+        found = {one.name: one.counts for one in distributions(watching.counters)}
+        counted.append(sum(found["command_duration_seconds"].values()))
+    watching.end()
+    assert counted == [1, 1, 1]
+    found_sums = sums(tmp_path / "watch", "10s")
+    assert found_sums["interval.command_count"] == found_sums["phase_latency.counts"] == 1
 
 
 def test_a_rollup_of_a_minute_has_no_shorter_tier(

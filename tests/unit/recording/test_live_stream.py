@@ -45,7 +45,7 @@ def test_frames_are_those_of_the_whole_stream(pipe: tuple[LiveStream, int], seed
     chance, at = random.Random(seed), 0
     reading = Reading()
     frames = read_frames(live, reading)
-    found = []
+    found, windows_count = [], 0
     while not live.is_over:
         part = WHOLE[at : at + chance.randint(1, 700)]
         at += len(part)
@@ -60,6 +60,8 @@ def test_frames_are_those_of_the_whole_stream(pipe: tuple[LiveStream, int], seed
                 found.append(frame)
             found.append(frame)
             live.window_taken()
+            windows_count += 1
+        assert writing >= 0 or windows_count == 5, "each is readable when it has arrived"
     found += frames
     assert found == list(read_frames(io.BytesIO(WHOLE), Reading()))
     assert reading.why_ended == ""
@@ -193,6 +195,42 @@ def test_what_is_behind_no_frame_is_nobodys() -> None:
         frames = list(read_frames(io.BytesIO(alone[number]), expected))
         assert list(read_frames(part, seen)) == frames
         assert (seen.why_ended, expected.why_ended) == ("what follows is no frame", "")
+
+
+def test_what_comes_behind_no_frame_is_not_kept() -> None:
+    """A recording may go on for hours after its stream was damaged."""
+    whole, alone = mixed(1)
+    reading, writing = os.pipe()
+    live = LiveStream(reading, others_count=len(PIDS) - 1)
+    for part in (whole + b"no frame" * 8, whole, whole):
+        os.write(writing, part)
+        assert live.fill()
+    os.close(writing)
+    live.fill()
+    kept = [len(part.read(10 * len(whole))) for part in live.parts]
+    assert kept == [len(one) + len(frame(0, "END", b"")) for one in alone]
+    live.close()
+
+
+def test_a_pipe_that_ends_inside_a_frame_is_cut_for_all() -> None:
+    whole, _ = mixed(1)
+    reading, writing = os.pipe()
+    live = LiveStream(reading, others_count=len(PIDS) - 1)
+    os.write(writing, whole + frame(0, "END", bytes(64))[:-8])
+    os.close(writing)
+    while live.fill():
+        pass
+    for number, part in enumerate(live.parts):
+        seen = Reading(target=number)
+        assert len(list(read_frames(part, seen))) == PIDS[number] + 2
+        assert seen.why_ended == "it was cut inside a frame"
+
+
+def test_a_frame_of_no_target_ends_a_stream() -> None:
+    reading = Reading()
+    content = frame(0, *window(0, 0)) + frame(0, *window(1, 1), target=16)
+    assert len(list(read_frames(io.BytesIO(content), reading))) == 1
+    assert reading.why_ended == "a frame is of no target"
 
 
 def test_a_frame_that_one_target_lacks_is_no_gap_of_another() -> None:

@@ -6,6 +6,7 @@ Whether an hour is done is told by names, so nothing that a run leaves behind ma
 
 import itertools
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tlstax.analysis.fleet.bucket import adding, compaction, copies, mirror
 from tlstax.analysis.fleet.bucket.address import Bucket
 from tlstax.analysis.fleet.columns import TABLES, TIERS, Finding, Loss, tiers_of
 from tlstax.analysis.fleet.rollup.capture import RolledUp
+from tlstax.analysis.fleet.store import parquet_files
 from tlstax.tests.fleet_rows import later, renamed, totals, without
 
 BUCKET = Bucket("fleet", "all")
@@ -140,6 +142,70 @@ def test_what_a_dead_writer_left_alone_in_a_table_is_removed(
     settle(objects)
     assert not list(objects.glob("tier=1h/table=finding/**/*.parquet"))
     assert open_hours() == {}
+
+
+def test_what_a_dead_writer_left_alone_in_an_hour_is_removed(
+    rolled: RolledUp, objects: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = Bucket.put
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Bucket, "put", lambda self, local, key: "finding" in key and put(self, local, key)
+        )
+        adding.add(rolled, BUCKET)
+    assert len(list(objects.rglob("*.parquet"))) == 1
+    settle(objects)
+    assert len(list(objects.rglob("*.parquet"))) == 1, "its intervals may still come"
+    age(objects, 25 * 60)
+    settle(objects)
+    assert list(objects.rglob("*.parquet")) == []
+
+
+def test_rows_whose_intervals_cannot_be_read_are_kept(
+    rolled: RolledUp, old_hour: int, objects: Path
+) -> None:
+    """Else damage of one object would cost all that it names, a day later."""
+    (intervals,) = objects.glob("tier=1h/table=interval/**/compacted-*")
+    intervals.write_bytes(intervals.read_bytes()[:-12] + bytes(12))
+    before = set(objects.glob("tier=1h/**/compacted-*"))
+    adding.add(renamed(rolled, "db3", 3), BUCKET)
+    for _ in range(2):
+        age(objects, 25 * 60)
+        told = compaction.compact(BUCKET).left_out
+        assert any(intervals.name in one for one in told)
+    assert len(before) > 5
+    assert before <= set(objects.glob("tier=1h/**/compacted-*"))
+
+
+def test_a_damaged_object_is_told_and_the_others_are_merged(
+    rolled: RolledUp, objects: Path
+) -> None:
+    for number in (1, 2, 3):
+        adding.add(renamed(rolled, f"db{number}", number), BUCKET)
+    damaged = min(objects.glob("tier=1h/table=ledger/**/part-*"))
+    damaged.write_bytes(damaged.read_bytes()[:-12] + bytes(12))
+    told = compaction.compact(BUCKET).left_out
+    assert [damaged.name in one for one in told] == [True]
+    (merged,) = objects.glob("tier=1h/table=ledger/**/compacted-*")
+    noted = parquet_files.footer_of(merged).metadata[copies.COPIES_KEY]
+    assert len(noted.splitlines()) == 2
+
+
+def test_an_hour_with_rows_that_do_not_count_is_looked_at_again(
+    rolled: RolledUp, half: RolledUp, objects: Path
+) -> None:
+    """Its object is damaged: it can neither be merged nor told apart by its name."""
+    for number, copy in ((1, half), (2, rolled)):
+        adding.add(renamed(copy, f"db{number}", number), BUCKET)
+    settle(objects)
+    (stale,) = objects.glob("tier=1h/table=handshake/**/compacted-*")
+    content = stale.read_bytes()
+    stale.write_bytes(content[:4] + b"\xff" * 64 + content[68:])
+    shutil.rmtree(mirror.root(BUCKET))  # whole copies
+    adding.add(without(renamed(rolled, "db1", 1), columns.Handshake), BUCKET)
+    settle(objects, 3)
+    assert str(stale.relative_to(objects)) in stale_rows()
+    assert open_hours().keys() == {"1h"}
 
 
 def test_a_table_of_one_recording_is_merged_where_intervals_are(

@@ -306,20 +306,6 @@ def test_a_footer_that_is_longer_than_what_is_read_first_is_read_whole(
     assert sums() == both
 
 
-def test_intervals_that_cannot_be_read_cost_no_other_rows(rolled: RolledUp, objects: Path) -> None:
-    for number in (1, 2):
-        adding.add(renamed(rolled, f"db{number}", number), BUCKET)
-    compaction.compact(BUCKET)
-    age(objects, 20)
-    compaction.compact(BUCKET)
-    (hit,) = objects.glob("tier=1h/table=interval/**/*.parquet")
-    hit.write_bytes(b"PAR1")
-    before = names(objects)
-    age(objects, 2 * 24 * 60)
-    compaction.compact(BUCKET)
-    assert names(objects) == before
-
-
 def test_other_objects_are_told_and_left_alone(rolled: RolledUp, objects: Path) -> None:
     adding.add(rolled, BUCKET)
     (one,) = objects.glob("tier=1h/table=ledger/**/*.parquet")

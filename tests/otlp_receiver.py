@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A server that receives OTLP profiles and takes the protocol's messages apart."""
+"""A server that receives OTLP metrics and profiles and takes the protocol's messages apart."""
 
 import gzip
 import threading
@@ -8,6 +8,10 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import (
     ExportProfilesServiceRequest,
     ExportProfilesServiceResponse,
@@ -17,10 +21,15 @@ from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 
 PATIENCE_S: Final = 60
+_KINDS: Final[dict[str, tuple[Any, Any]]] = {
+    "/v1/metrics": (ExportMetricsServiceRequest, ExportMetricsServiceResponse),
+    "/v1development/profiles": (ExportProfilesServiceRequest, ExportProfilesServiceResponse),
+}
+"""What is sent and what is answered, by path."""
 
 
 class Collector(ThreadingHTTPServer):
-    """Receives profiles."""
+    """Receives what a watch sends."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -34,6 +43,12 @@ class Collector(ThreadingHTTPServer):
     def address(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
+    def metrics(self, at: int = -1) -> dict[str, Any]:
+        """Those of a request, by name."""
+        (whole,) = self.requests[at].resource_metrics
+        (scope,) = whole.scope_metrics
+        return {one.name: one for one in scope.metrics}
+
 
 class _Handler(BaseHTTPRequestHandler):
     server: Collector
@@ -42,9 +57,11 @@ class _Handler(BaseHTTPRequestHandler):
         content = self.rfile.read(int(self.headers["Content-Length"]))
         if self.headers.get("Content-Encoding") == "gzip":
             content = gzip.decompress(content)
-        request = ExportProfilesServiceRequest()
+        assert self.headers["Content-Type"] == "application/x-protobuf"
+        request_of, answer_of = _KINDS[self.path]
+        request = request_of()
         request.ParseFromString(content)
-        good = ExportProfilesServiceResponse().SerializeToString()
+        good = answer_of().SerializeToString()
         status, answer = self.server.answers.pop(0) if self.server.answers else (200, good)
         if status == 200:
             self.server.headers.append({"path": self.path, **self.headers})

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""The patience with a recorder that does not run, around a suspend of the host and without one.
+
+CLOCK_MONOTONIC stands still while the host sleeps. Before and after, while devices follow, all
+processes are frozen for seconds in which it goes on.
+"""
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+S, MS, STEP_S = 10**9, 10**6, 0.25
+KILLED: Final = int(2 / STEP_S) + 1  # the first step at which the beat is more than 2 s old
+WRAPPED: Final = ("clock_gettime", "nanosleep", "kill", "getppid")
+BEAT_NS: Final = 100 * S
+AHEAD_NS: Final = 5 * S
+
+
+def made_of(folder: Path, name: str, *more: str) -> Path:
+    made = folder / f"{name}.so"
+    recorder = ROOT / "collectors/recorder"
+    command = [
+        "clang",
+        "-std=gnu11",
+        "-D_GNU_SOURCE",
+        "-O1",
+        "-shared",
+        "-fPIC",
+        "-Wall",
+        "-Wextra",
+    ]
+    command += ["-Werror", "-I", str(recorder), "-I", str(ROOT / "probes/bpf"), "-o", str(made)]
+    command += [str(ROOT / f"tests/recorder/{name}.c"), *more]
+    subprocess.run(command, check=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    parts = [str(ROOT / f"collectors/recorder/{part}.c") for part in ("suspend", "failure")]
+    wraps = [f"-Wl,--wrap={name}" for name in WRAPPED]
+    folder = tmp_path_factory.mktemp("patience")
+    return made_of(folder, "patience", *parts, *wraps, "-Wl,--no-undefined")
+
+
+@pytest.fixture
+def recorder(built: Path, tmp_path: Path) -> Any:
+    """A copy: it has read no clock yet."""
+    library = ctypes.CDLL(str(shutil.copy(built, tmp_path)))
+    for name in ("killed_after", "told_ns", "told_ahead_ns", "used_ns"):
+        getattr(library, name).restype = ctypes.c_uint64
+    return library
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("programs")
+    return ctypes.CDLL(str(made_of(folder, "programs_patience")))
+
+
+def numbers(*values: int) -> list[ctypes.c_uint64]:
+    return [ctypes.c_uint64(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("slept_at", "slept_ns", "beat_at", "killed"),
+    [
+        (0, 0, 0, KILLED),
+        (0, 0, KILLED - 1, 2 * KILLED - 2 + 1),
+        (4, 60 * S, 0, 4 + KILLED),  # it did not thaw with the others
+        (KILLED - 1, 60 * S, 0, 2 * KILLED - 1),
+        (4, 5 * MS, 0, KILLED),  # clocks that are not read at one instant
+        (4, 60 * S, KILLED + 2, 2 * KILLED + 2),
+    ],
+    ids=["none", "late", "asleep", "late and asleep", "nearly", "thawed later"],
+)
+def test_the_watchdog_waits_2_s_from_when_the_host_woke(
+    recorder: Any, slept_at: int, slept_ns: int, beat_at: int, killed: int
+) -> None:
+    assert recorder.killed_after(*numbers(0, 0, 0, 1)) == 0  # it has read the clocks once
+    assert recorder.killed_after(*numbers(slept_at, slept_ns, beat_at, 100)) == killed
+
+
+@pytest.mark.parametrize(
+    ("frozen_ns", "slept_ns", "is_missed"),
+    [
+        (1900 * MS, 0, False),
+        (2100 * MS, 0, True),
+        (2100 * MS, 5 * MS, True),
+        (2100 * MS, 20 * MS, False),
+        (9 * S, 3600 * S, False),
+    ],
+)
+def test_the_recorder_misses_what_was_no_suspend(
+    recorder: Any, frozen_ns: int, slept_ns: int, is_missed: bool
+) -> None:
+    """Twice: a suspend excuses one interval, not the next."""
+    assert recorder.missed(*numbers(0, 0)) == 0
+    assert recorder.missed(*numbers(frozen_ns, slept_ns)) == is_missed
+    assert recorder.missed(*numbers(2100 * MS, 0)) == 1
+    awake = ctypes.c_uint64.in_dll(recorder, "awake_ns").value
+    slept = ctypes.c_uint64.in_dll(recorder, "slept_ns").value
+    assert (recorder.told_ns(), recorder.told_ahead_ns()) == (awake, slept)
+
+
+def test_a_watchdog_that_was_killed_has_used_its_cpu_time(recorder: Any) -> None:
+    """A total that falls would make the last window cost less than nothing."""
+    used_ns = recorder.used_ns(0)
+    assert used_ns > 0
+    assert recorder.used_ns(1) == used_ns
+
+
+@pytest.mark.parametrize(
+    ("beat_ns", "since_ns", "slept_ns", "is_abandoned"),
+    [
+        (0, 60 * S, 0, False),  # nobody has told yet
+        (BEAT_NS, -S, 0, False),
+        (BEAT_NS, 2 * S, 0, False),
+        (BEAT_NS, 2 * S + 1, 0, True),
+        (BEAT_NS, 2 * S + 1, 9 * MS, True),
+        (BEAT_NS, 2 * S + 1, 11 * MS, False),
+        (BEAT_NS, 30 * S, 3600 * S, False),
+        (BEAT_NS, 30 * S + 1, 3600 * S, True),
+    ],
+)
+def test_programs_are_idle_without_a_beat_but_around_a_suspend(
+    programs: Any, beat_ns: int, since_ns: int, slept_ns: int, is_abandoned: bool
+) -> None:
+    now_ns = BEAT_NS + since_ns
+    now = numbers(beat_ns, AHEAD_NS, now_ns, now_ns + AHEAD_NS + slept_ns)
+    assert programs.abandoned(*now) == is_abandoned
