@@ -90,3 +90,19 @@ void ending_close(void)
 	output_commit();
 	session->progress = PROGRESS_OVER;
 }
+
+void ending_of_one(void)
+{
+	ending_detach();
+	failure = (struct failure){0};
+	tell("process %d: %s", session->options.pid, session->failure.text);
+}
+
+void ending_close_one(void)
+{
+	bool is_waiting =
+		session->progress == PROGRESS_DETACHED || session->progress == PROGRESS_READ;
+
+	if (is_waiting && output_has_room(session->options.queue_bytes / 2) && ending_cut())
+		ending_close();
+}

@@ -17,4 +17,10 @@ bool ending_cut(void);
 /* Put what comes after it: nothing more is sent of this target. */
 void ending_close(void);
 
+/* The recording of one of several targets is over; the others go on, without its failure. */
+void ending_of_one(void);
+
+/* Put what comes after its last window, if there is room now: it is not tried again. */
+void ending_close_one(void);
+
 #endif

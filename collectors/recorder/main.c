@@ -145,24 +145,6 @@ static u64 next_wake_ns(u64 end_ns)
 	return is_any ? end_ns : 0;
 }
 
-/* The recording of one target is over, those of others go on. */
-static void end_one(void)
-{
-	ending_detach();
-	failure = (struct failure){0};
-	tell("process %d: %s", session->target.pid, session->failure.text);
-}
-
-/* What comes after the last window, when there is room: it is not tried again. */
-static void close_one(void)
-{
-	bool is_waiting =
-		session->progress == PROGRESS_DETACHED || session->progress == PROGRESS_READ;
-
-	if (is_waiting && output_has_room(session->options.queue_bytes / 2) && ending_cut())
-		ending_close();
-}
-
 static u32 recording_count(void)
 {
 	u32 count = 0;
@@ -186,7 +168,7 @@ static void record(u64 for_ns, int output)
 			return;
 		for (u32 i = 0; i < sessions_count(); i++) {
 			session_turn(i);
-			close_one();
+			ending_close_one();
 			if (!is_recording(session))
 				continue;
 			if (is_cut)
@@ -195,8 +177,8 @@ static void record(u64 for_ns, int output)
 				continue;
 			if (recording_count() == 1)
 				return;
-			end_one();
-			close_one();
+			ending_of_one();
+			ending_close_one();
 		}
 	}
 }
