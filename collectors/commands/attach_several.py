@@ -133,6 +133,8 @@ def _watch(servers: SeveralServers, options: argparse.Namespace, stop: StopFlag)
             live.show(*windows)
     if live:
         live.end()
+    if servers.is_unwritable:
+        print("tlstax: a capture cannot be written: the other recordings end, too", file=sys.stderr)
 
 
 def _pids(options: argparse.Namespace) -> list[int]:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """`tlstax attach` of several servers: one recorder, a capture for each; none costs another one."""
 
+import os
 import re
+import resource
 import signal
 import subprocess
 import time
@@ -29,7 +31,7 @@ from tlstax.tests.patience import COMMAND_S
 from tlstax.tests.processes import children_of
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
-COUNTS, GONE_S, SETTLE_S, FAILED, NO_PID = (5, 9, 14), 3.0, 1.2, 1, 1 << 29
+COUNTS, MANY, GONE_S, SETTLE_S, FAILED, NO_PID = (5, 9, 14), 200, 3.0, 1.2, 1, 1 << 29
 Process = subprocess.Popen[Any]
 Attach = Callable[..., Process]
 
@@ -189,16 +191,21 @@ def test_an_earlier_capture_is_replaced_with_force(
     assert len(errors_in(said)) == 2
 
 
-def test_all_of_a_name(servers: list[Process], attach: Attach, folder: Path) -> None:
-    words = ["--name", f"truth-{servers[0].pid}"]
-    for server in servers[1:]:
-        Path(f"/proc/{server.pid}/comm").write_text("truth") if False else None
-    process = attach([], "--name", "truth", "--all", "--for", "1s", waits=False)
+def test_all_of_a_name(
+    program: Path, started: Started, attach: Attach, folder: Path, tmp_path: Path
+) -> None:
+    (alias := tmp_path / f"server{os.getpid()}").symlink_to(program)
+    both = [started(alias, "tls", "s") for _ in range(2)]  # each has a client of that name, too
+    words = ("--name", alias.name)
+    said = ended(attach([], *words, waits=False), end=False)
+    assert f"4 processes are called {alias.name}" in said
+    assert "or --all to record each of them" in said
+    process = attach([], *words, "--all", "--for", "1s", waits=False)
     said = ended(process, end=False)
     assert process.returncode == OK, said
     names = {path.name for path in folder.iterdir()}
-    assert {f"truth-{server.pid}.tlstax" for server in servers} <= names
-    assert words
+    assert names >= {f"{alias.name}-{server.pid}.tlstax" for server in both}
+    assert len(names) == 4
 
 
 def test_a_killed_recorder_is_told_of_each(
@@ -225,8 +232,18 @@ def test_a_budget_that_nothing_fits_is_of_one(
     assert not folder.exists()
 
 
-def test_a_full_disk_ends_all(
-    servers: list[Process], attach: Attach, folder: Path, tmp_path: Path
+def test_a_capture_that_cannot_be_written_ends_all(
+    program: Path, started: Started, attach: Attach, folder: Path, breakpoints: Breakpoints
 ) -> None:
-    """Whoever cannot store what is recorded does not record."""
-    assert IO
+    """Its server would be recorded for nobody."""
+    servers = [started(program, "tls", "s" * count) for count in (MANY, 1)]
+    process = attach([server.pid for server in servers], "--budget", "none")
+    most = capture_of(folder, servers[0].pid).stat().st_size
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, most))
+    serve(servers[0])
+    said = ended(process, end=False)
+    assert process.returncode == IO, said
+    assert "cannot write the capture" in errors_in(said)[0]
+    assert "the other recordings end, too" in said
+    for server in servers:
+        assert breakpoints(server.pid) == 0
