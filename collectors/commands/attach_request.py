@@ -192,9 +192,12 @@ def settle_level(options: argparse.Namespace) -> None:
 
 
 def request_for(
-    options: argparse.Namespace, pid: int, sources: SourceSet | None, safety: Safety
+    options: argparse.Namespace,
+    pid: int,
+    sources: SourceSet | None = None,
+    safety: Safety | None = None,
 ) -> Request:
-    """What the native engine is to record of a process, at the level that preflight left."""
+    """What the native engine is to record of a process; `safety` as in Request."""
     if options.functions and options.duration_s is None:
         print(
             "tlstax: --functions slows the server down at every call of its TLS library, and "

@@ -17,13 +17,11 @@ from tlstax.collectors.commands.attach_request import poll_time_s, request_for
 from tlstax.collectors.commands.options import target_group
 from tlstax.collectors.commands.progress import Progress
 from tlstax.collectors.commands.stop_flag import StopFlag
-from tlstax.collectors.preflight.safety import at_level
 from tlstax.collectors.process.find_process import find_all
 from tlstax.collectors.process.mappings import PROC
 from tlstax.collectors.recording.by_recorder.ready_server import ReadyServer, make_ready
 from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.by_recorder.several import SERVERS_MOST, SeveralServers
-from tlstax.collectors.recording.safe_request import preflight
 from tlstax.collectors.sources import registry
 
 
@@ -90,8 +88,7 @@ def _ready(options: argparse.Namespace, pid: int, failures: Failures) -> ReadySe
     own.output = options.output / f"{_name(pid)}-{pid}.tlstax"
     try:
         require_place(own.output, own.force)
-        safety, own.level = at_level(preflight(pid, own.accept), own.level)
-        request = request_for(own, pid, None, safety)
+        request = request_for(own, pid)
         return make_ready(replace(request, duration_s=None))  # all end at the same time
     except TlstaxError as error:
         failures.tell(pid, error)

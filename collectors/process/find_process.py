@@ -17,9 +17,7 @@ def find_by_name(name: str, proc: Path = PROC) -> int:
     return find_in_group(Group(), name, proc)
 
 
-def find_in_group(
-    group: Group, name: str, proc: Path = PROC, *, may_be_all: bool = False
-) -> int:
+def find_in_group(group: Group, name: str, proc: Path = PROC, *, may_be_all: bool = False) -> int:
     """The pid of the one process of a unit, container or pod, and of that name if it is not "".
 
     The process that holds a pod's namespaces (pause) does not count. `may_be_all`: the command has

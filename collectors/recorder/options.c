@@ -302,8 +302,8 @@ int options_share(struct options *options, const struct options *first)
 	if (is_of_all || first->is_serving)
 		return fail(EXIT_CODE_USAGE,
 			    "--output, --for, --control, --queue, --keep-going and --socket-events "
-			    "are for all processes and stand before the first --next; --serve and --prices go "
-			    "without it. See --help");
+			    "are for all processes and stand before the first --next; --serve and "
+			    "--prices go without it. See --help");
 	if (first->is_controlled && options->budget > 0)
 		return fail(EXIT_CODE_USAGE, "--control does not go with --budget, which chooses "
 					     "when windows end. See --help");

@@ -14,7 +14,8 @@ import pytest
 
 from tlstax.__main__ import main
 from tlstax.collectors.capture.schema import Handshake, Meta
-from tlstax.collectors.recording.stream.frames import targets_of
+from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream.frames import Reading, read_frames, record, targets_of
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.tests.kernel.recorder_runs import (
     OK,
@@ -48,13 +49,16 @@ def servers(program: Path, started: Started) -> list[Process]:
 
 
 @pytest.fixture
-def record_all(spawn: Record, repository: Path, tmp_path: Path) -> Callable[..., Process]:
+def record_all(
+    servers: list[Process], spawn: Record, repository: Path, tmp_path: Path
+) -> Callable[..., Process]:
     """Start the recorder on some processes, with options for all."""
 
-    def run(pids: list[int], *of_the_last: str) -> Process:
+    def run(pids: list[int], *of_the_last: str, keep_going: bool = False) -> Process:
         command = [str(PROGRAM), "--output", str(tmp_path / "a.stream")]
+        command += ["--keep-going"] * keep_going
         plan = tmp_path / "a.plan"
-        plan.write_text(plan_text(pids[0], repository))  # all run the same program
+        plan.write_text(plan_text(servers[0].pid, repository))  # all run the same program
         for pid in pids:
             command += ["--next"] * (pid != pids[0])
             command += ["--plan", str(plan), "--pid", str(pid), "--window", "100ms"]
@@ -186,6 +190,50 @@ def test_one_that_cannot_be_recorded_is_named_and_nothing_is_attached(
     assert breakpoints(servers[0].pid) == 0
 
 
+@pytest.mark.parametrize("order", [(0, None, 1), (None, 0, 1), (0, 1, None)])
+def test_one_that_cannot_be_recorded_is_left_out(
+    servers: list[Process], record_all: Callable[..., Process], tmp_path: Path, leftover: Leftover,
+    order: tuple[int | None, ...],
+) -> None:  # fmt: skip
+    """Also the first one, whose heartbeat the others would have."""
+    pids = [NO_PID if at is None else servers[at].pid for at in order]
+    recorder = record_all(pids, keep_going=True)
+    assert recorder.stderr is not None
+    line = recorder.stderr.readline().decode()
+    assert f"process {NO_PID}: process {NO_PID} cannot be recorded: there is no such" in line
+    for _ in servers:
+        await_attached(recorder)
+    time.sleep(HEARTBEAT_S)
+    for server in servers:
+        serve(server)
+    recorder.terminate()
+    _, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK, errors
+    assert leftover() == set()
+    for number, at in enumerate(order):
+        if at is not None:
+            end = end_of(tmp_path / "a.stream", number)
+            assert (int(end.end.exit_code), end.pid) == (OK, servers[at].pid)
+            capture = tmp_path / f"{end.pid}.tlstax"
+            words = ["--pid", str(end.pid), "-o", str(capture)]
+            assert main(["import", str(tmp_path / "a.stream"), *words]) == OK
+            assert len(rows_of(capture, Handshake)) == COUNTS[at]
+    content, absent = (tmp_path / "a.stream").read_bytes(), order.index(None)
+    reading = Reading(target=absent)
+    (frame,) = read_frames(io.BytesIO(content), reading)
+    assert frame.type == definition().number("ERROR")
+    assert record("error", frame.content).exit_code == TARGET
+
+
+def test_all_that_cannot_be_recorded_are_none(
+    record_all: Callable[..., Process], tmp_path: Path
+) -> None:
+    recorder = record_all([NO_PID, NO_PID + 1], keep_going=True)
+    _, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == TARGET, errors
+    assert b"attached" not in errors
+
+
 def test_each_is_imported_by_its_pid(
     several: Several, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -217,6 +265,7 @@ def test_each_is_imported_by_its_pid(
         ((), ("--for", "1s"), "stand before the first --next"),
         ((), ("--queue", "1M"), "stand before the first --next"),
         ((), ("--control",), "stand before the first --next"),
+        ((), ("--keep-going",), "stand before the first --next"),
         (("--control",), ("--budget", "5%"), "--control does not go with --budget"),
         ((), ("--prices",), "--prices goes with no other option"),
     ],
