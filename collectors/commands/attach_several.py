@@ -53,8 +53,9 @@ def attach_several(options: argparse.Namespace) -> int:
     """
     _refuse_options(options)
     pids = _pids(options)
-    failures, stop = Failures(), StopFlag()
+    failures = Failures()
     with _folder(options.output):
+        stop = StopFlag()
         ready: list[ReadyServer] = []
         try:
             for pid in pids:

@@ -46,7 +46,7 @@ void meter_prepare(const struct engine *engine, const struct plan *plan,
 /* Count the CPU time of the process that reads the stream from now on. */
 void meter_count_reader(int pid);
 
-/* CPU time of that process since, in equal parts for the targets that it is counted for; 0: none. */
+/* CPU time of that process since, in equal parts for the targets that have it; 0: none. */
 u64 meter_reader_ns(void);
 
 /* The counters now. */

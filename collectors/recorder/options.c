@@ -297,7 +297,8 @@ int options_share(struct options *options, const struct options *first)
 {
 	bool is_of_all = options->output || options->for_ns || options->is_controlled ||
 			 options->is_serving || options->removes_itself || options->is_pricing ||
-			 options->keeps_going || options->sockets || options->queue_bytes != QUEUE_BYTES;
+			 options->keeps_going || options->sockets ||
+			 options->queue_bytes != QUEUE_BYTES;
 
 	if (is_of_all || first->is_serving)
 		return fail(EXIT_CODE_USAGE,
