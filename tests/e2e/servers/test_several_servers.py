@@ -47,6 +47,7 @@ def attached(
     pids = [str(server.pid) for server in servers]
     command = [sys.executable, "-m", "tlstax", "attach", *pids, "--budget", "none", "--quiet"]
     process = spawn([*command, "-o", str(tmp_path / "all")], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
     for pid in pids:
         while f"attached to {pid}," not in (line := process.stderr.readline()):
             assert line, "it ended"

@@ -56,7 +56,7 @@ def attach(spawn: Record, tlstax: list[str], repository: Path, folder: Path) -> 
         process = spawn(command, stderr=subprocess.PIPE, text=True)
         for pid in pids if waits else ():
             assert process.stderr is not None
-            while f"attached to {pid}," not in (line := process.stderr.readline()):
+            while f"attached to {pid}," not in (line := str(process.stderr.readline())):
                 assert line, "it ended"
         return process
 
