@@ -14,7 +14,7 @@ from tlstax.collectors.process.target import require_host_pids
 from tlstax.collectors.process.target_fate import require_same_program
 from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.by_recorder.asked import Asked, Recorded
-from tlstax.collectors.recording.by_recorder.child import ChildPart
+from tlstax.collectors.recording.by_recorder.child import ChildPart, ChildTarget
 from tlstax.collectors.recording.by_recorder.stretch_times import stretch_plan
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.safe_request import limits_of, made_safe
@@ -31,7 +31,9 @@ class ReadyServer(NamedTuple):
     request: Request
     """With its preflight, and without what that leaves out."""
     asked: Asked
-    """What the recorder is told."""
+    """What is to be recorded."""
+    told: ChildTarget
+    """What the recorder is told of it: the process may end before that starts."""
     writer: CaptureWriter
     spent_ns: int
     """CPU time that this took."""
@@ -59,22 +61,23 @@ def make_ready(request: Request) -> ReadyServer:
     target, plan = plan_in_child(
         request.pid, request.level, request.definitions, limits=limits_of(request)
     )
-    asked = (request.pid, request.functions, request.definitions)
-    functions = plan_functions_in_child(*asked) if request.functions else None
+    of_functions = (request.pid, request.functions, request.definitions)
+    functions = plan_functions_in_child(*of_functions) if request.functions else None
     stretches = stretch_plan(request, plan)
     safety = request.safety or Safety()
     recorded = Recorded(target, plan, safety, functions, stretches, recorder=request.recorder)
     writer = CaptureWriter.create(request.capture, request.overwrite)
     try:
         tables = _own_tables(request)
-        arguments = _arguments(request, has_stretches=bool(stretches))
+        asked = Asked(recorded, _arguments(request, has_stretches=bool(stretches)), tables)
+        told = asked.of_child
     except BaseException as error:
         writer.discard()
         if isinstance(error, TlstaxError):
             require_same_program(target)  # the reason of any error, if it ended
         raise
     spent_ns = cpu_used_ns() - before_ns
-    return ReadyServer(request, Asked(recorded, arguments, tables), writer, spent_ns)
+    return ReadyServer(request, asked, told, writer, spent_ns)
 
 
 def _own_tables(request: Request) -> GrowingTables | None:

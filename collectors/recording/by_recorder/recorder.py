@@ -66,6 +66,7 @@ class Recorder:
                 clocks=lambda replay: AllClocks(replay, self._peers, used_ns),
                 others=self._peers.ask(request),
                 child=share.child if share else None,
+                told=server.told,
             )
             self._session.before_rows = self._end_peers
             try:

@@ -14,7 +14,7 @@ from tlstax.collectors.process.symbols import Place, Symbolizer
 from tlstax.collectors.process.target import still_runs
 from tlstax.collectors.process.target_fate import require_same_program
 from tlstax.collectors.recording.by_recorder.asked import Asked, Recorded
-from tlstax.collectors.recording.by_recorder.child import ChildPart, RecorderChild
+from tlstax.collectors.recording.by_recorder.child import ChildPart, ChildTarget, RecorderChild
 from tlstax.collectors.recording.proc_clocks import BothClocks, Clocks
 from tlstax.collectors.recording.stack_store import UnnamedFrames
 from tlstax.collectors.recording.stream.facts import engine_asked, text_of
@@ -40,13 +40,15 @@ class RecorderSession:
         clocks: Callable[[Replay], Clocks] = BothClocks,
         others: Sequence[Asked] = (),
         child: ChildPart | None = None,
+        told: ChildTarget | None = None,
     ) -> None:
         """Start it and wait until it is attached, with --budget until it has made its choice.
 
         `tables`: the unwind tables, which grow with the process if they can. `stacks_most`: stacks
         in memory, see `StreamRows.bound_stacks`. `clocks`: of all that records. Without --budget
         windows also end on command. `others`: further processes, whose sessions get the `parts` of
-        this one as their `child`. Raises TlstaxError if a process cannot be recorded.
+        this one as their `child`. `told`: what the recorder is told, if that is known. Raises
+        TlstaxError if a process cannot be recorded.
         """
         self.target = target = recorded.target
         self.run_id: int | None = None
@@ -55,7 +57,6 @@ class RecorderSession:
         """Called with the end of each window before its rows are made."""
         self._recorded, self._clocks = recorded, clocks
         arguments = [*arguments, *([] if "--budget" in arguments else ["--control"])]
-        asked = Asked(recorded, arguments, tables)
         self.ending = ""
         """How it ended, as part of a sentence; "" while it goes on."""
         self.why_broken = ""
@@ -69,7 +70,9 @@ class RecorderSession:
         try:
             if child is None:
                 rest = [other.of_child for other in others]
-                started = RecorderChild(*asked.of_child, recorded.recorder, rest)
+                told = told or Asked(recorded, arguments, tables).of_child
+                told = told._replace(arguments=arguments)
+                started = RecorderChild(*told, recorded.recorder, rest)
                 self._child, self.parts = started, started.parts
             else:
                 self._child = child

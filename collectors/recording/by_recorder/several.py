@@ -193,7 +193,7 @@ class SeveralServers:
 
 
 def _started(servers: Sequence[ReadyServer], for_s: float | None) -> RecorderChild:
-    first, *others = (server.asked.of_child for server in servers)
+    first, *others = (server.told for server in servers)
     of_all = ["--keep-going"]
     if for_s is not None:
         of_all += ["--for", f"{for_s * 1000:.3f}ms"]

@@ -13,7 +13,11 @@ from typing import Any
 
 import pytest
 
+from tlstax import TlstaxError
 from tlstax.collectors.capture import schema
+from tlstax.collectors.recording.by_recorder.ready_server import make_ready
+from tlstax.collectors.recording.by_recorder.several import SeveralServers
+from tlstax.collectors.recording.request import Request
 from tlstax.tests.kernel.recorder_runs import (
     IO,
     OK,
@@ -176,6 +180,37 @@ def test_what_cannot_be_recorded_leaves_the_others(
     }  # fmt: skip
     assert len(rows_of(capture_of(folder, servers[0].pid), schema.Handshake)) == COUNTS[0]
     assert "recorded_with" not in meta_of(capture_of(folder, servers[0].pid))
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_what_the_recorder_refuses_leaves_the_others(
+    servers: list[Process], repository: Path, tmp_path: Path, gone: int
+) -> None:
+    """It was there when it was planned for."""
+    ready = [
+        make_ready(
+            Request(
+                server.pid, tmp_path / str(server.pid), definitions=repository / "tests/testprogs"
+            )
+        )
+        for server in servers
+    ]
+    servers[gone].kill()
+    servers[gone].wait()
+    told: dict[int, TlstaxError] = {}
+    with SeveralServers(ready, lambda pid, error: told.update({pid: error})) as recordings:
+        left = [server for server in servers if server is not servers[gone]]
+        assert [one.pid for one in recordings.current] == [server.pid for server in left]
+        for server in left:
+            serve(server)
+        recordings.poll(SETTLE_S)
+    assert list(told) == [servers[gone].pid]
+    assert told[servers[gone].pid].exit_code == TARGET
+    assert not (tmp_path / str(servers[gone].pid)).exists()
+    for server in left:
+        capture = tmp_path / str(server.pid)
+        assert len(rows_of(capture, schema.Handshake)) == COUNTS[servers.index(server)]
+        assert str(servers[gone].pid) not in meta_of(capture)["recorded_with"]
 
 
 def test_an_earlier_capture_is_replaced_with_force(
