@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -38,7 +39,15 @@ from tlstax.tests.patience import COMMAND_S
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 COUNTS, PAUSE_S, GONE_S, HEARTBEAT_S = (5, 9), 0.5, 3.0, 2.5
-NO_PID, FAILED, IDLE_S = 1 << 29, 1, 2.2
+NO_PID, FAILED, IDLE_S, READ_S = 1 << 29, 1, 2.2, 8.0
+READER = """
+import time
+while True:
+    until = time.process_time() + 0.004
+    while time.process_time() < until:
+        pass
+    time.sleep(0.096)
+"""
 Process = subprocess.Popen[bytes]
 Several = tuple[Process, list[Process]]
 
@@ -54,14 +63,19 @@ def record_all(
 ) -> Callable[..., Process]:
     """Start the recorder on some processes, with options for all."""
 
-    def run(pids: list[int], *of_the_last: str, keep_going: bool = False) -> Process:
+    def run(
+        pids: list[int],
+        *of_the_last: str,
+        of_each: Sequence[str] = ("--window", "100ms"),
+        keep_going: bool = False,
+    ) -> Process:
         command = [str(PROGRAM), "--output", str(tmp_path / "a.stream")]
         command += ["--keep-going"] * keep_going
         plan = tmp_path / "a.plan"
         plan.write_text(plan_text(servers[0].pid, repository))  # all run the same program
         for pid in pids:
             command += ["--next"] * (pid != pids[0])
-            command += ["--plan", str(plan), "--pid", str(pid), "--window", "100ms"]
+            command += ["--plan", str(plan), "--pid", str(pid), *of_each]
         return spawn([*command, *of_the_last], stderr=subprocess.PIPE)
 
     return run
@@ -125,6 +139,32 @@ def test_each_has_its_own_budget(
     assert first.budget is None
     assert second.budget.share_ppm == 100_000
     assert {first.start.level, second.start.level} == {b"record"}
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize(("count", "levels"), [(1, {b"record", b"handshake"}), (6, {b"record"})])
+def test_who_reads_is_paid_for_in_equal_parts(
+    started: Started, program: Path, record_all: Callable[..., Process], spawn: Record,
+    tmp_path: Path, count: int, levels: set[bytes],
+) -> None:  # fmt: skip
+    """It uses 4 % of a CPU: more than each may cost, but not a sixth of it."""
+    reader = spawn([sys.executable, "-c", READER])
+    servers = [started(program, "tls", "s") for _ in range(count)]
+    words = ("--budget", "2.5%", "--floor-cpus", "1", "--reader", str(reader.pid))
+    recorder = record_all([server.pid for server in servers], of_each=words)
+    for _ in servers:
+        await_attached(recorder)
+    time.sleep(READ_S)
+    recorder.terminate()
+    _, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK, errors
+    for number in range(count):
+        with (tmp_path / "a.stream").open("rb") as file:
+            replay = Replay(file, target=number)
+            found = {bytes(replay.window.level)}
+            while replay.next_window():
+                found.add(bytes(replay.window.level))
+        assert found == levels
 
 
 def test_it_ends_with_the_last_one(
