@@ -59,14 +59,16 @@ def attach_several(options: argparse.Namespace) -> int:
         ready: list[ReadyServer] = []
         try:
             for pid in pids:
-                if not stop.requested and (server := _ready(options, pid, failures)):
+                if server := _ready(options, pid, failures):
                     ready.append(server)
+                if stop.requested:
+                    raise KeyboardInterrupt
         except BaseException:
             for server in ready:
                 server.writer.discard()
             raise
         if not ready:
-            return int(failures.code or ExitCode.INTERRUPTED)
+            return int(failures.code)
         with SeveralServers(ready, failures.tell, options.duration_s) as servers:
             servers.wake_on(stop.fd)
             for one in servers.recordings:

@@ -35,7 +35,15 @@ from tlstax.tests.patience import COMMAND_S
 from tlstax.tests.processes import children_of
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
-COUNTS, MANY, GONE_S, SETTLE_S, FAILED, NO_PID = (5, 9, 14), 200, 3.0, 1.2, 1, 1 << 29
+COUNTS, MANY, INTERRUPTED, GONE_S, SETTLE_S, FAILED, NO_PID = (
+    (5, 9, 14),
+    200,
+    130,
+    3.0,
+    1.2,
+    1,
+    1 << 29,
+)
 Process = subprocess.Popen[Any]
 Attach = Callable[..., Process]
 
@@ -254,6 +262,32 @@ def test_a_killed_recorder_is_told_of_each(
     assert len(errors_in(said)) == 2
     for server in servers[:2]:
         assert await_no_probes(breakpoints, server.pid, GONE_S) < GONE_S
+
+
+def test_a_killed_tlstax_leaves_nothing(
+    servers: list[Process], attach: Attach, breakpoints: Breakpoints, leftover: Leftover
+) -> None:
+    process = attach([server.pid for server in servers])
+    process.kill()
+    process.communicate(timeout=COMMAND_S)
+    for server in servers:
+        assert await_no_probes(breakpoints, server.pid, GONE_S) < GONE_S
+    assert leftover() == set()
+
+
+def test_interrupted_before_it_is_attached(
+    servers: list[Process], attach: Attach, folder: Path, breakpoints: Breakpoints
+) -> None:
+    process = attach([server.pid for server in servers], waits=False)
+    while not folder.exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(0.1)
+    said = ended(process)
+    assert process.returncode == INTERRUPTED, said
+    assert "interrupted" in said
+    assert not folder.exists()
+    assert [breakpoints(server.pid) for server in servers] == [0, 0, 0]
 
 
 def test_a_budget_that_nothing_fits_is_of_one(
