@@ -153,7 +153,7 @@ def test_one_that_is_killed_costs_its_own_line(
 
 
 def test_it_ends_with_the_last_one(servers: list[Process], attach: Attach, folder: Path) -> None:
-    process = attach([server.pid for server in servers[:2]])
+    process = attach([server.pid for server in servers[:2]], "--budget", "none")
     for server in servers[:2]:
         server.kill()
         server.wait()
@@ -254,7 +254,7 @@ def test_all_of_a_name(
 def test_a_killed_recorder_is_told_of_each(
     servers: list[Process], attach: Attach, breakpoints: Breakpoints
 ) -> None:
-    process = attach([server.pid for server in servers[:2]])
+    process = attach([server.pid for server in servers[:2]], "--budget", "none")
     (recorder,) = (p for p, name in children_of(process.pid).items() if name == "tlstax-recorder")
     subprocess.run(["kill", "-9", str(recorder)], check=True)
     said = ended(process, end=False)
