@@ -129,6 +129,7 @@ def observe(tables: Tables) -> Observer:
         target_cpu_ns=sum(cpu_ns) if cpu_ns else None,
         start_cpu_ns=_fact(tables, "start_cpu_ns"),
         end_cpu_ns=_fact(tables, "end_cpu_ns"),
+        recorded_with=tables.meta.get("recorded_with", ""),
         thread_room=_fact(tables, "thread_room"),
         thread_room_bytes=_fact(tables, "thread_room_bytes"),
         budget_share=_fact(tables, "budget_share"),

@@ -116,6 +116,11 @@ class Observer:
         float | None,
         "CPU time of tlstax after the last window, not included in any share; null = not recorded",
     ] = None
+    recorded_with: Annotated[
+        str,
+        "pids of servers that the same recorder recorded, too: CPU time is this server's part, "
+        "engine_rss_bytes is of all; '' = none",
+    ] = ""
     thread_room: Annotated[
         float | None, "threads for which the ledger had room; null = not recorded"
     ] = None

@@ -36,10 +36,23 @@ def functions_option(text: str) -> tuple[str, ...]:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
-def target_options(parser: argparse.ArgumentParser) -> None:
-    """Add PID, --name, --unit, --container and --pod: `target_pid` finds the process."""
+def target_options(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
+    """Add PID, --name, --unit, --container and --pod: `target_pid` finds the process.
+
+    `many`: there may be several PID, as `pids`, and --all for all that the others find.
+    """
     who = parser.add_mutually_exclusive_group()
-    who.add_argument("pid", nargs="?", type=int, metavar="PID", help="process id of the server")
+    if many:
+        who.add_argument(
+            "pids", nargs="*", type=int, default=[], metavar="PID", help="process id of the server"
+        )
+        parser.add_argument(
+            "--all",
+            action="store_true",
+            help="record all processes of that name, unit, container or pod, not the only one",
+        )
+    else:
+        who.add_argument("pid", nargs="?", type=int, metavar="PID", help="process id of the server")
     who.add_argument("--name", metavar="NAME", help="or its name, when only one process has it")
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
@@ -91,7 +104,7 @@ def target_pid(options: argparse.Namespace) -> int:
     group = target_group(options)
     if options.pid is not None:
         return int(options.pid)
-    return find_in_group(group, options.name or "")
+    return find_in_group(group, options.name or "", may_be_all=hasattr(options, "all"))
 
 
 def accept_option(parser: argparse.ArgumentParser) -> None:

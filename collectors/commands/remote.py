@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.commands.levels import budget_share
+from tlstax.collectors.commands.attach_request import budget_share
 from tlstax.collectors.commands.options import target_group
 from tlstax.collectors.recording.by_recorder.stretch_times import interval_s
 from tlstax.probes.model import Level

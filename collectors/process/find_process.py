@@ -17,41 +17,49 @@ def find_by_name(name: str, proc: Path = PROC) -> int:
     return find_in_group(Group(), name, proc)
 
 
-def find_in_group(group: Group, name: str, proc: Path = PROC) -> int:
+def find_in_group(group: Group, name: str, proc: Path = PROC, *, may_be_all: bool = False) -> int:
     """The pid of the one process of a unit, container or pod, and of that name if it is not "".
 
-    The process that holds a pod's namespaces (pause) does not count. Raises TlstaxError when there
-    is none, or more than one.
+    The process that holds a pod's namespaces (pause) does not count. `may_be_all`: the command has
+    --all. Raises TlstaxError when there is none, or more than one.
     """
-    named = pids_of_name(name, proc) if name else _programs(proc)
-    found = [pid for pid in named if group.holds(group_text(proc / str(pid)))]
-    of_group = f" of {group}" if any(group) else ""
+    found = find_all(group, name, proc)
     if len(found) == 1:
         return found[0]
-    if not found:
-        why = "no process name and no program file name matches"
-        if of_group and named:
-            why = f"no process{f' called {name}' if name else ''} is in such a control group"
-        if group.has_short_id:
-            why += f"; an id needs at least {ID_LEAST} digits"
-        raise TlstaxError(
-            f"No process{of_group} is called {name}" if name else f"No process belongs to {group}",
-            f"{why}{_hidden(proc)}",
-            "List processes with ps -e -o pid,comm,cgroup, then pass what you see there or the pid"
-            if of_group
-            else "List processes with ps -e, then pass the name or the pid",
-            ExitCode.TARGET,
-        )
+    of_group = f" of {group}" if any(group) else ""
     lines = ", ".join(
         f"{pid} ({_command_line(proc / str(pid))}{_unit(proc / str(pid))})" for pid in found[:8]
     )
     more = f" and {len(found) - 8} more" if len(found) > 8 else ""
+    do = "Pass the pid of one of them" if name else "Add --name, or pass the pid of one of them"
     raise TlstaxError(
         f"{len(found)} processes{of_group} are called {name}"
         if name
         else f"{len(found)} processes belong to {group}",
         f"they are {lines}{more}",
-        "Pass the pid of one of them" if name else "Add --name, or pass the pid of one of them",
+        f"{do}, or --all to record each of them" if may_be_all else do,
+        ExitCode.TARGET,
+    )
+
+
+def find_all(group: Group, name: str, proc: Path = PROC) -> list[int]:
+    """All processes of which `find_in_group` finds the one. Raises TlstaxError if there is none."""
+    named = pids_of_name(name, proc) if name else _programs(proc)
+    found = [pid for pid in named if group.holds(group_text(proc / str(pid)))]
+    if found:
+        return found
+    of_group = f" of {group}" if any(group) else ""
+    why = "no process name and no program file name matches"
+    if of_group and named:
+        why = f"no process{f' called {name}' if name else ''} is in such a control group"
+    if group.has_short_id:
+        why += f"; an id needs at least {ID_LEAST} digits"
+    raise TlstaxError(
+        f"No process{of_group} is called {name}" if name else f"No process belongs to {group}",
+        f"{why}{_hidden(proc)}",
+        "List processes with ps -e -o pid,comm,cgroup, then pass what you see there or the pid"
+        if of_group
+        else "List processes with ps -e, then pass the name or the pid",
         ExitCode.TARGET,
     )
 

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include "ending.h"
 #include "failure.h"
 #include "links.h"
 #include "privileges.h"
@@ -34,6 +35,15 @@ static void choose_level(struct options *options)
 	}
 }
 
+/* That of the first target with programs: they all have its heartbeat. NULL: there is none yet. */
+static const struct engine *first_engine(void)
+{
+	for (u32 i = 0; i < session->number; i++)
+		if (session_of(i)->progress == PROGRESS_OPENED)
+			return &session_of(i)->engine;
+	return NULL;
+}
+
 /* Load the programs for the target whose turn it is. */
 static int load(void)
 {
@@ -49,7 +59,7 @@ static int load(void)
 	choose_level(options);
 	if (start_settings(options, plan, target, &settings) || start_tables(options, plan))
 		return -1;
-	settings.first = session->number ? &session_of(0)->engine : NULL;
+	settings.first = first_engine();
 	if (engine_load(engine, plan, target, &settings) ||
 	    function_probes_load(engine, plan, target) ||
 	    stretches_load(options->calibrate_ns, engine, plan, target) ||
@@ -102,8 +112,14 @@ static int for_each(int (*step)(void))
 {
 	for (u32 i = 0; i < sessions_count(); i++) {
 		session_turn(i);
-		if (step())
-			return -1;
+		if (session->progress >= PROGRESS_DETACHED)
+			continue; /* it was left out */
+		if (step()) {
+			if (!session_of(0)->options.keeps_going)
+				return -1;
+			ending_of_one();
+			ending_close_one();
+		}
 		if (i + 1 < sessions_count() && is_asked_to_end())
 			return fail(EXIT_CODE_FAILED,
 				    "it was asked to end before all processes were attached to");
@@ -121,7 +137,8 @@ int begin_all(void)
 		return -1;
 	bool is_filtered = privileges_keep_needed(watchdog_pid());
 	for (u32 i = 0; i < sessions_count(); i++)
-		tell("attached to process %d", session_of(i)->target.pid);
+		if (session_of(i)->progress == PROGRESS_RECORDING)
+			tell("attached to process %d", session_of(i)->target.pid);
 	if (!is_filtered)
 		tell("this kernel has no filters of system calls: none is refused");
 	return 0;

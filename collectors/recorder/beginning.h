@@ -5,7 +5,7 @@
 
 /*
  * Load, attach and start the recording of all targets. -1: at least one of them cannot be recorded;
- * what was attached is still attached.
+ * what was attached is still attached. With --keep-going that one is left out instead.
  */
 int begin_all(void);
 

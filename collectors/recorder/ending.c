@@ -121,3 +121,28 @@ void ending_give_up(void)
 	session->failure = failure;
 	say_end();
 }
+
+void ending_of_one(void)
+{
+	ending_detach();
+	failure = (struct failure){0};
+	if (strncmp(session->failure.text, "process ", strlen("process ")) != 0)
+		tell("process %d: %s", session->options.pid, session->failure.text);
+	else
+		tell("%s", session->failure.text);
+}
+
+/* Half of the queue is for those that go on. */
+static bool has_room(void)
+{
+	return output_has_room(session->options.queue_bytes / 2);
+}
+
+void ending_close_one(void)
+{
+	bool is_waiting =
+		session->progress == PROGRESS_DETACHED || session->progress == PROGRESS_READ;
+
+	if (is_waiting && has_room() && ending_cut() && has_room())
+		ending_close();
+}

@@ -21,4 +21,10 @@ bool ending_close(void);
 /* There is no room and will be none: put the end, if it fits, which says what is lost. */
 void ending_give_up(void);
 
+/* The recording of one of several targets is over; the others go on, without its failure. */
+void ending_of_one(void);
+
+/* Put what comes after its last window, when there is room: until then call it again. */
+void ending_close_one(void);
+
 #endif

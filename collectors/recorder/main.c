@@ -145,33 +145,6 @@ static u64 next_wake_ns(u64 end_ns)
 	return is_any ? end_ns : 0;
 }
 
-/* The recording of one target is over, those of others go on. */
-static void end_one(void)
-{
-	ending_detach();
-	failure = (struct failure){0};
-	if (strncmp(session->failure.text, "process ", strlen("process ")) != 0)
-		tell("process %d: %s", session->target.pid, session->failure.text);
-	else
-		tell("%s", session->failure.text);
-}
-
-/* Half of the queue is for those that go on. */
-static bool has_room(void)
-{
-	return output_has_room(session->options.queue_bytes / 2);
-}
-
-/* The last window and what comes after it, when there is room. */
-static void close_one(void)
-{
-	bool is_waiting =
-		session->progress == PROGRESS_DETACHED || session->progress == PROGRESS_READ;
-
-	if (is_waiting && has_room() && ending_cut() && has_room())
-		ending_close();
-}
-
 static u32 recording_count(void)
 {
 	u32 count = 0;
@@ -195,7 +168,7 @@ static void record(u64 for_ns, int output)
 			return;
 		for (u32 i = 0; i < sessions_count(); i++) {
 			session_turn(i);
-			close_one();
+			ending_close_one();
 			if (!is_recording(session))
 				continue;
 			if (is_cut)
@@ -204,8 +177,8 @@ static void record(u64 for_ns, int output)
 				continue;
 			if (recording_count() == 1)
 				return;
-			end_one();
-			close_one();
+			ending_of_one();
+			ending_close_one();
 		}
 	}
 }

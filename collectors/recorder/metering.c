@@ -57,14 +57,29 @@ void meter_prepare(const struct engine *engine, const struct plan *plan,
 void meter_count_reader(int pid)
 {
 	meter.reader_pid = pid;
-	meter.reader_before_ns = pid ? clock_ns(process_clock(pid)) : 0;
+	meter.reader_read_ns = pid ? clock_ns(process_clock(pid)) : 0;
+}
+
+/* The targets that are recorded and have that reader, too. */
+static u32 readers_count(void)
+{
+	u32 count = 0;
+
+	for (u32 i = 0; i < sessions_count(); i++)
+		count += session_of(i)->progress == PROGRESS_RECORDING &&
+			 session_of(i)->options.reader == session->options.reader;
+	return count ? count : 1;
 }
 
 u64 meter_reader_ns(void)
 {
 	u64 now_ns = meter.reader_pid ? clock_ns(process_clock(meter.reader_pid)) : 0;
 
-	return now_ns > meter.reader_before_ns ? now_ns - meter.reader_before_ns : 0;
+	if (now_ns > meter.reader_read_ns) { /* 0 after it has ended */
+		meter.reader_ns += (now_ns - meter.reader_read_ns) / readers_count();
+		meter.reader_read_ns = now_ns;
+	}
+	return meter.reader_ns;
 }
 
 void meter_read(struct reading *reading)

@@ -37,7 +37,7 @@ struct meter {
 	double tick_ns;	       /* of a sample; those of idle CPUs run no program */
 	int statistics_fd;     /* -1: the kernel does not time the programs for it */
 	int reader_pid;
-	u64 reader_before_ns;
+	u64 reader_read_ns, reader_ns; /* its clock when it was read last; this target's part */
 };
 
 void meter_prepare(const struct engine *engine, const struct plan *plan,
@@ -46,7 +46,7 @@ void meter_prepare(const struct engine *engine, const struct plan *plan,
 /* Count the CPU time of the process that reads the stream from now on. */
 void meter_count_reader(int pid);
 
-/* CPU time of that process since; 0: none is counted. */
+/* CPU time of that process since, in equal parts for the targets that have it; 0: none. */
 u64 meter_reader_ns(void);
 
 /* The counters now. */

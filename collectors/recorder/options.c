@@ -45,8 +45,10 @@ static const char help[] =
 	"  --output FILE    write there instead of standard output; the file must not exist\n"
 	"  --next           between the options of one process and those of the next: one "
 	"recorder\n"
-	"                   records several. --for, --queue, --socket-events, --control, --output\n"
-	"                   stand before the first\n"
+	"                   records several. --for, --queue, --socket-events, --control,\n"
+	"                   --keep-going and --output stand before the first\n"
+	"  --keep-going     with --next: leave out a process that cannot be recorded, and record\n"
+	"                   the others\n"
 	"  --control        take commands from standard input: `cut NS` ends a window at that\n"
 	"                   time of CLOCK_MONOTONIC, its end ends the recording\n"
 	"  --serve          take requests from standard input instead: for `tlstax attach --ssh`\n"
@@ -74,6 +76,7 @@ static const struct option names[] = {
 	{"any-kernel", no_argument, NULL, 'k'},
 	{"output", required_argument, NULL, 'o'},
 	{"control", no_argument, NULL, 'y'},
+	{"keep-going", no_argument, NULL, 'K'},
 	{"serve", no_argument, NULL, 'r'},
 	{"remove-self", no_argument, NULL, 'd'},
 	{"prices", no_argument, NULL, 'j'}, /* alone */
@@ -217,6 +220,9 @@ static bool take(struct options *options, int letter, const char *value)
 		return true;
 	case 'q':
 		return size(value, &options->queue_bytes);
+	case 'K':
+		options->keeps_going = true;
+		return true;
 	case 'y':
 		options->is_controlled = true;
 		return true;
@@ -291,13 +297,14 @@ int options_share(struct options *options, const struct options *first)
 {
 	bool is_of_all = options->output || options->for_ns || options->is_controlled ||
 			 options->is_serving || options->removes_itself || options->is_pricing ||
-			 options->sockets || options->queue_bytes != QUEUE_BYTES;
+			 options->keeps_going || options->sockets ||
+			 options->queue_bytes != QUEUE_BYTES;
 
 	if (is_of_all || first->is_serving)
 		return fail(EXIT_CODE_USAGE,
-			    "--output, --for, --control, --queue and --socket-events are for all "
-			    "processes and stand before the first --next; --serve and --prices go "
-			    "without it. See --help");
+			    "--output, --for, --control, --queue, --keep-going and --socket-events "
+			    "are for all processes and stand before the first --next; --serve and "
+			    "--prices go without it. See --help");
 	if (first->is_controlled && options->budget > 0)
 		return fail(EXIT_CODE_USAGE, "--control does not go with --budget, which chooses "
 					     "when windows end. See --help");

@@ -28,6 +28,7 @@ struct options {
 	bool is_pricing;	    /* measure what a probe costs, and nothing else */
 	enum socket_source sockets; /* the only one to use; SOCKETS_UNKNOWN: what this host has */
 	bool is_controlled;	    /* standard input says when windows end */
+	bool keeps_going;	    /* a process that cannot be recorded is left out */
 };
 
 /* -1: failure says what is wrong. 1: help or version was printed. */

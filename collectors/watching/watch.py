@@ -13,7 +13,8 @@ from tlstax.collectors.host.clock import cpu_used_ns, monotonic_ns
 from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
 from tlstax.collectors.process.find_process import find_by_name, pids_of_name
 from tlstax.collectors.process.target_fate import program_of
-from tlstax.collectors.recording.by_recorder.session import Recorded, RecorderSession
+from tlstax.collectors.recording.by_recorder.asked import Recorded
+from tlstax.collectors.recording.by_recorder.session import RecorderSession
 from tlstax.collectors.recording.proc_clocks import BothClocks
 from tlstax.collectors.recording.programs.expected_cost import budget_summary
 from tlstax.collectors.recording.stream.replay import Replay

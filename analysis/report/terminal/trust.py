@@ -47,7 +47,7 @@ def render(health: Json, width: int) -> RenderableType:
         "observer",
         f"probes {quantities.share(observer['probe_cpu_share'])} of one CPU, "
         f"tlstax itself {quantities.share(observer['engine_cpu_share'])}, "
-        f"{quantities.size(observer['engine_rss_bytes'])}",
+        f"{quantities.size(observer['engine_rss_bytes'])}{_shared(observer['recorded_with'])}",
     )
     if health["gaps"]:
         lacking = ", ".join(gap["subject"] for gap in health["gaps"])
@@ -80,6 +80,11 @@ def observer(health: Json, width: int) -> RenderableType:
     lines += [f"{effect['label']}: {_cost(effect, None)}" for effect in observer["effects"][:-1]]
     if observer["budget_choice"]:
         lines.append(observer["budget_choice"])
+    if pids := observer["recorded_with"]:
+        lines.append(
+            f"the same recorder recorded process {pids}, too: CPU time of tlstax is this server's "
+            "part, memory is that of all"
+        )
     if observer["start_cpu_ns"] is not None:
         lines.append(
             f"startup used {quantities.time(observer['start_cpu_ns'])} of CPU time "
@@ -102,6 +107,11 @@ def observer(health: Json, width: int) -> RenderableType:
             f"{quantities.time(observer['probe_ns'])} in total; nothing is subtracted for them"
         )
     return Group(Text(), *(console.sentence(line, width, style="dim") for line in lines))
+
+
+def _shared(pids: str) -> str:
+    """Whose memory it is, if the recorder had several servers."""
+    return f" for {pids.count(',') + 2} servers" if pids else ""
 
 
 def _cost(effect: Json, budget: float | None) -> str:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tlstax import ExitCode
 from tlstax.collectors.host.executable import NAME, recorder_path
 from tlstax.collectors.recording.by_recorder.live_stream import LivePart, LiveStream
 
@@ -83,6 +84,8 @@ class RecorderChild:
         self._said = b""
         self._ready = select.poll()
         self._ready.register(self._pipe, select.POLLIN)
+        self.status: int | None = None
+        """Its exit status, once it was closed."""
 
     def stream_of(self, number: int) -> LivePart:
         """That of a process, from 0."""
@@ -115,6 +118,11 @@ class RecorderChild:
                 self._said += found
 
     @property
+    def is_read(self) -> bool:
+        """Whether all that it wrote has been taken."""
+        return self._pipe.is_closed
+
+    @property
     def said(self) -> str:
         """The last line that it said, without its own name."""
         lines = self._said.decode("utf-8", "replace").splitlines()
@@ -140,7 +148,7 @@ class RecorderChild:
         self._pipe.close()
         if self._process.stdin is not None:
             self._process.stdin.close()
-        status = self._process.wait()
+        self.status = status = self._process.wait()
         if not self._stderr.closed:
             self._listen()
             self._stderr.close()
@@ -192,6 +200,23 @@ class ChildPart:
     def close(self) -> int:
         """Nothing, too; no exit status."""
         return 0
+
+
+class ServerPart(ChildPart):
+    """One of several servers that a recorder records. Its recording ends with that of all."""
+
+    @property
+    def said(self) -> str:
+        """Why the recording of this server failed, or the last line that the recorder said."""
+        return self.stream.failure[1] if self.stream.failure else super().said
+
+    def close(self) -> int:
+        """Nothing; the exit status that a recorder of this server alone would have."""
+        if self.stream.failure:
+            return self.stream.failure[0]
+        if self.stream.has_end:
+            return ExitCode.OK
+        return self._child.status or ExitCode.FAILED  # it was killed
 
 
 def _in_memory(name: str, content: bytes) -> int:

@@ -18,6 +18,8 @@ _MOST: Final = definition().number("FRAME_MOST")
 _WINDOW: Final = definition().number("WINDOW")
 _END: Final = definition().number("END")
 _BUDGET: Final = definition().number("BUDGET")
+_ERROR: Final = definition().number("ERROR")
+_FAILURE: Final = definition().layout("error")
 _READ_BYTES: Final = 1 << 20
 
 
@@ -34,13 +36,17 @@ class LivePart:
         """Whether the choice of a budget has arrived, which follows the first window."""
         self.is_over = False
         """Whether nothing more will arrive."""
+        self.has_end = False
+        """Whether its recording ended in order."""
+        self.failure: tuple[int, str] | None = None
+        """Why its recording failed, or ended before it was asked to: exit code and text."""
 
-    def take(self, found: bytes) -> None:
+    def take(self, more: bytes) -> None:
         """Add what has arrived, and count the windows that are whole.
 
         What is no frame is left to the reader of frames.
         """
-        self._kept += found
+        self._kept += more
         while not self._is_damaged and len(self._kept) - self._scanned >= _HEAD_BYTES:
             head = _HEAD.from_buffer_copy(self._kept, self._scanned)
             self._is_damaged = head.magic != _MAGIC or head.length_bytes > _MOST
@@ -50,6 +56,10 @@ class LivePart:
             self._scanned = end
             self.windows_count += head.type == _WINDOW
             self.has_budget = self.has_budget or head.type == _BUDGET
+            self.has_end = self.has_end or head.type == _END
+            if head.type == _ERROR and head.length_bytes >= ctypes.sizeof(_FAILURE):
+                found = _FAILURE.from_buffer_copy(self._kept, end - head.length_bytes)
+                self.failure = int(found.exit_code), found.text.decode("utf-8", "replace")
 
     def take_damaged(self, found: bytes) -> None:
         """Add what is no frame, behind which nothing is believed."""
@@ -125,7 +135,8 @@ class LiveStream(LivePart):
                 break
             part = self.parts[head.target]
             part.take(bytes(self._mixed[at:end]))
-            part.is_over = part.is_over or head.type == _END
+            is_left_out = head.type == _ERROR and head.sequence == 0
+            part.is_over = part.is_over or part.has_end or is_left_out
             at = end
         del self._mixed[:at]
 

@@ -6,7 +6,7 @@ recorder records those that are there from the start. One that is added while th
 has a recorder of its own.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import Final, NamedTuple
 
@@ -15,8 +15,9 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.process.thread_room import thread_room
+from tlstax.collectors.recording.by_recorder.asked import Asked, Recorded
 from tlstax.collectors.recording.by_recorder.child import ChildPart
-from tlstax.collectors.recording.by_recorder.session import Asked, Recorded, RecorderSession
+from tlstax.collectors.recording.by_recorder.session import RecorderSession
 from tlstax.collectors.recording.proc_clocks import BothClocks
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.safe_request import preflight
@@ -271,8 +272,9 @@ class AllClocks(BothClocks):
     Those of the recorders are of their last windows: the peers' windows end before they are asked.
     """
 
-    def __init__(self, replay: Replay, peers: PeerSet) -> None:
-        super().__init__(replay)
+    def __init__(self, replay: Replay, peers: PeerSet, used_ns: Callable[[], int]) -> None:
+        """`used_ns`: CPU time of this process for the recording."""
+        super().__init__(replay, used_ns)
         self._peers = peers
 
     def own_cpu_ns(self) -> int:

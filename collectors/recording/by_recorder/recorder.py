@@ -7,24 +7,20 @@ While probes are attached, this process reads a pipe and writes a capture; it do
 measured side. Names are looked up afterwards.
 """
 
-import os
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Final, Self
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
-from tlstax.collectors.capture.writer import BUSY_SECONDS, CaptureWriter
+from tlstax.collectors.capture.writer import BUSY_SECONDS
+from tlstax.collectors.host.child import own_cpu_ns
 from tlstax.collectors.host.clock import cpu_used_ns, monotonic_ns
 from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
-from tlstax.collectors.placement.planning import plan_functions_in_child, plan_in_child
-from tlstax.collectors.preflight.safety import Safety
-from tlstax.collectors.process.target import require_host_pids
 from tlstax.collectors.process.target_fate import ended_error, require_same_program
-from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.by_recorder.peers import AllClocks, Peer, PeerRequest, PeerSet
-from tlstax.collectors.recording.by_recorder.session import Recorded, RecorderSession, code_of
-from tlstax.collectors.recording.by_recorder.stretch_times import stretch_plan
+from tlstax.collectors.recording.by_recorder.ready_server import Share, make_ready
+from tlstax.collectors.recording.by_recorder.session import RecorderSession, code_of
 from tlstax.collectors.recording.programs.expected_cost import (
     FLOOR_CPUS,
     budget_is_continuous,
@@ -32,13 +28,7 @@ from tlstax.collectors.recording.programs.expected_cost import (
 )
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.run_totals import run_totals, tls_call_count
-from tlstax.collectors.recording.safe_request import limits_of, made_safe
 from tlstax.collectors.recording.stream.facts import text_of
-from tlstax.collectors.recording.stream.tables_file import (
-    GrowingTables,
-    process_tables,
-    usable_tables,
-)
 from tlstax.collectors.recording.windows import WindowTotals
 from tlstax.workloads.results import RunTotals
 
@@ -51,11 +41,14 @@ NS_PER_MS: Final = 1_000_000
 class Recorder:
     """A recording in progress. Use as a context manager: leaving it detaches and finishes."""
 
-    def __init__(self, request: Request) -> None:
-        """Plan and attach. Raises TlstaxError; then no capture remains."""
-        used_before_ns = cpu_used_ns()
-        require_host_pids()
-        self.request = request = made_safe(request)
+    def __init__(self, request: Request, share: Share | None = None) -> None:
+        """Plan and attach. Raises TlstaxError; then no capture remains.
+
+        `share`: this server is planned, and the recorder of several servers is attached to it.
+        """
+        server = share.server if share else make_ready(request)
+        used_before_ns = cpu_used_ns() - server.spent_ns
+        self.request = request = server.request
         self.last: WindowTotals | None = None
         """The last window that ended, for live display."""
         self.windows: list[WindowTotals] = []  # of the current run only
@@ -64,24 +57,16 @@ class Recorder:
         self._error: TlstaxError | None = None
         self._is_whole = False  # it ended because it was asked to
         self._commit_ns = 0
-        self._target, plan = plan_in_child(
-            request.pid, request.level, request.definitions, limits=limits_of(request)
-        )
-        asked = (request.pid, request.functions, request.definitions)
-        functions = plan_functions_in_child(*asked) if request.functions else None
-        stretches = stretch_plan(request, plan)
-        self._writer = CaptureWriter.create(request.capture, request.overwrite)
+        self._others = share.others if share else tuple
+        used_ns = share.used_ns if share else own_cpu_ns
+        self._writer = server.writer
         try:
-            safety = request.safety or Safety()
-            recorded = Recorded(
-                self._target, plan, safety, functions, stretches, recorder=request.recorder
-            )
             self._session = RecorderSession(
-                recorded,
-                self._arguments(bool(stretches)),
-                self._own_tables(),
-                clocks=lambda replay: AllClocks(replay, self._peers),
+                *server.asked,
+                clocks=lambda replay: AllClocks(replay, self._peers, used_ns),
                 others=self._peers.ask(request),
+                child=share.child if share else None,
+                told=server.told,
             )
             self._session.before_rows = self._end_peers
             try:
@@ -94,35 +79,8 @@ class Recorder:
         except BaseException as error:
             self._writer.discard()
             if isinstance(error, TlstaxError):
-                require_same_program(self._target)  # the reason of any error, if it ended
+                require_same_program(server.asked.recorded.target)  # the reason
             raise
-
-    def _own_tables(self) -> "GrowingTables | None":
-        """The unwind tables of the process; None where stacks are not walked by them."""
-        request = self.request
-        if not request.unwind_tables or not (request.safety or Safety()).user_stacks:
-            return None
-        return usable_tables(request.pid, process_tables(request.pid))
-
-    def _arguments(self, has_stretches: bool) -> list[str]:
-        request = self.request
-        room = request.threads_most or thread_room(request.pid)
-        values = {
-            "--pid": str(request.pid),
-            "--window": f"{request.window_s * 1000:.3f}ms",
-            "--sample-hz": str(request.sample_hz),
-            "--slots": str(room),
-        }
-        if request.budget is not None:
-            values |= {"--budget": f"{request.budget:%}", "--reader": str(os.getpid())}
-        if request.duration_s is not None:
-            values["--for"] = f"{request.duration_s * 1000:.3f}ms"
-        if has_stretches:
-            values["--calibrate"] = f"{(request.calibration_s or 0) * 1000:.3f}ms"
-        words = [word for pair in values.items() for word in pair]
-        words += ["--choose-level"] if has_stretches and request.chooses_level else []
-        words += ["--traced"] if "tracer" in request.accepted else []
-        return [*words, "--or-everything"] if request.budget_is_default else words
 
     def _begin(self, used_before_ns: int) -> None:
         """Store what stands once."""
@@ -131,10 +89,12 @@ class Recorder:
         level = text_of(session.replay.start.level)
         self._writer.add(recording_facts("native", level, **cpu_facts(), **asked))
         self._writer.add(schema.Meta("effect_floor_cpus", f"{FLOOR_CPUS:g}"))
+        if others := self._others():
+            self._writer.add(schema.Meta("recorded_with", ", ".join(map(str, others))))
         self._writer.add(session.rows.begin())
         if request.sources:
             self._writer.add(request.sources.start())
-        self._store()  # with a budget: the trial
+        self.store()  # with a budget: the trial
         if request.clients:
             self._begin_peers(self._peers.attach_clients(session.parts, request))
         self._writer.take_place()  # last: what fails until here leaves an earlier capture there
@@ -153,6 +113,12 @@ class Recorder:
         if self._error is not None:
             return self._error.why
         return "" if self._is_whole else self._session.ending
+
+    @property
+    def has_ended_early(self) -> bool:
+        """Whether its recording ended, but not as asked."""
+        end = self._session.replay.end
+        return bool(self._session.ending) and (end is None or int(end.exit_code) != ExitCode.OK)
 
     @property
     def budget_summary(self) -> str:
@@ -179,14 +145,14 @@ class Recorder:
                 left_ms if self._peers.is_empty else min(left_ms, _STEP_MS)
             )
             self._peers.listen()
-            self._store()
+            self.store()
             if self.request.sources:
                 self._writer.add(self.request.sources.poll(monotonic_ns()))
             if not is_quiet:
                 return
 
-    def _store(self) -> None:
-        """Store the windows that are whole."""
+    def store(self) -> None:
+        """Store the windows that have arrived whole, without waiting."""
         self._keep(self._session.windows())
 
     def _keep(self, windows: Iterable[tuple[list[schema.Row], WindowTotals]]) -> None:
@@ -212,7 +178,7 @@ class Recorder:
         self._session.cut(end_ns)
         while not self.ending and (self.last is None or self.last.end_ns < end_ns):
             self._session.wait(_STEP_MS)
-            self._store()
+            self.store()
 
     # ---- clients, and the runs of an experiment ----
 

@@ -5,60 +5,27 @@ It holds nothing that grows with the time that it runs but what its caller asks 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.host.clock import cpu_used_ns, monotonic_ns
-from tlstax.collectors.placement.model import FunctionPlan, Plan
-from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.symbols import Place, Symbolizer
-from tlstax.collectors.process.target import Target, still_runs
+from tlstax.collectors.process.target import still_runs
 from tlstax.collectors.process.target_fate import require_same_program
+from tlstax.collectors.recording.by_recorder.asked import Asked, Recorded
 from tlstax.collectors.recording.by_recorder.child import ChildPart, ChildTarget, RecorderChild
 from tlstax.collectors.recording.proc_clocks import BothClocks, Clocks
 from tlstax.collectors.recording.stack_store import UnnamedFrames
 from tlstax.collectors.recording.stream.facts import engine_asked, text_of
-from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.tables_file import GrowingTables
 from tlstax.collectors.recording.stream.totals import StreamError
 from tlstax.collectors.recording.stream_capture import StreamRows
-from tlstax.collectors.recording.target_rows import SERVER_ID
 from tlstax.collectors.recording.windows import WindowTotals
 
 START_NS: Final = 60_000_000_000
 STEP_MS: Final = 500
-
-
-class Recorded(NamedTuple):
-    """What is recorded: a process, where its probes are, what preflight left out."""
-
-    target: Target
-    plan: Plan
-    safety: Safety
-    functions: FunctionPlan | None = None
-    stretches: Plan | None = None
-    target_id: int = SERVER_ID
-    label: str = ""  # the name that reports show
-    recorder: Path | None = None  # another executable than the one that ships
-
-
-class Asked(NamedTuple):
-    """A process that a recorder is to record: what of it, with which options and tables."""
-
-    recorded: Recorded
-    arguments: Sequence[str]
-    tables: "GrowingTables | bytes | None" = None  # unwind tables; they grow if they can
-
-    @property
-    def of_child(self) -> ChildTarget:
-        """What the recorder is told."""
-        of, tables = self.recorded, self.tables
-        text = plan_file_text(of.target, of.plan, of.safety, of.functions, of.stretches)
-        content = tables.content() if isinstance(tables, GrowingTables) else tables
-        return ChildTarget(text, content, self.arguments)
 
 
 class RecorderSession:
@@ -73,13 +40,15 @@ class RecorderSession:
         clocks: Callable[[Replay], Clocks] = BothClocks,
         others: Sequence[Asked] = (),
         child: ChildPart | None = None,
+        told: ChildTarget | None = None,
     ) -> None:
         """Start it and wait until it is attached, with --budget until it has made its choice.
 
         `tables`: the unwind tables, which grow with the process if they can. `stacks_most`: stacks
         in memory, see `StreamRows.bound_stacks`. `clocks`: of all that records. Without --budget
         windows also end on command. `others`: further processes, whose sessions get the `parts` of
-        this one as their `child`. Raises TlstaxError if a process cannot be recorded.
+        this one as their `child`. `told`: what the recorder is told, if that is known. Raises
+        TlstaxError if a process cannot be recorded.
         """
         self.target = target = recorded.target
         self.run_id: int | None = None
@@ -88,7 +57,6 @@ class RecorderSession:
         """Called with the end of each window before its rows are made."""
         self._recorded, self._clocks = recorded, clocks
         arguments = [*arguments, *([] if "--budget" in arguments else ["--control"])]
-        asked = Asked(recorded, arguments, tables)
         self.ending = ""
         """How it ended, as part of a sentence; "" while it goes on."""
         self.why_broken = ""
@@ -102,7 +70,9 @@ class RecorderSession:
         try:
             if child is None:
                 rest = [other.of_child for other in others]
-                started = RecorderChild(*asked.of_child, recorded.recorder, rest)
+                told = told or Asked(recorded, arguments, tables).of_child
+                told = told._replace(arguments=arguments)
+                started = RecorderChild(*told, recorded.recorder, rest)
                 self._child, self.parts = started, started.parts
             else:
                 self._child = child

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 
 from tlstax.__main__ import main
 from tlstax.collectors.capture.schema import Handshake, Meta
-from tlstax.collectors.recording.stream.frames import targets_of
+from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream.frames import Reading, read_frames, record, targets_of
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.tests.kernel.recorder_runs import (
     OK,
@@ -37,7 +39,15 @@ from tlstax.tests.patience import COMMAND_S
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 COUNTS, PAUSE_S, GONE_S, HEARTBEAT_S = (5, 9), 0.5, 3.0, 2.5
-NO_PID, FAILED, IDLE_S = 1 << 29, 1, 2.2
+NO_PID, FAILED, IDLE_S, READ_S = 1 << 29, 1, 2.2, 8.0
+READER = """
+import time
+while True:
+    until = time.process_time() + 0.004
+    while time.process_time() < until:
+        pass
+    time.sleep(0.096)
+"""
 Process = subprocess.Popen[bytes]
 Several = tuple[Process, list[Process]]
 
@@ -48,16 +58,24 @@ def servers(program: Path, started: Started) -> list[Process]:
 
 
 @pytest.fixture
-def record_all(spawn: Record, repository: Path, tmp_path: Path) -> Callable[..., Process]:
+def record_all(
+    servers: list[Process], spawn: Record, repository: Path, tmp_path: Path
+) -> Callable[..., Process]:
     """Start the recorder on some processes, with options for all."""
 
-    def run(pids: list[int], *of_the_last: str) -> Process:
+    def run(
+        pids: list[int],
+        *of_the_last: str,
+        of_each: Sequence[str] = ("--window", "100ms"),
+        keep_going: bool = False,
+    ) -> Process:
         command = [str(PROGRAM), "--output", str(tmp_path / "a.stream")]
+        command += ["--keep-going"] * keep_going
         plan = tmp_path / "a.plan"
-        plan.write_text(plan_text(pids[0], repository))  # all run the same program
+        plan.write_text(plan_text(servers[0].pid, repository))  # all run the same program
         for pid in pids:
             command += ["--next"] * (pid != pids[0])
-            command += ["--plan", str(plan), "--pid", str(pid), "--window", "100ms"]
+            command += ["--plan", str(plan), "--pid", str(pid), *of_each]
         return spawn([*command, *of_the_last], stderr=subprocess.PIPE)
 
     return run
@@ -125,6 +143,32 @@ def test_each_has_its_own_budget(
     assert {first.start.level, second.start.level} == {b"record"}
 
 
+@pytest.mark.timing
+@pytest.mark.parametrize(("count", "levels"), [(1, {b"record", b"handshake"}), (6, {b"record"})])
+def test_who_reads_is_paid_for_in_equal_parts(
+    started: Started, program: Path, record_all: Callable[..., Process], spawn: Record,
+    tmp_path: Path, count: int, levels: set[bytes],
+) -> None:  # fmt: skip
+    """It uses 4 % of a CPU: more than each may cost, but not a sixth of it."""
+    reader = spawn([sys.executable, "-c", READER])
+    servers = [started(program, "tls", "s") for _ in range(count)]
+    words = ("--budget", "2.5%", "--floor-cpus", "1", "--reader", str(reader.pid))
+    recorder = record_all([server.pid for server in servers], of_each=words)
+    for _ in servers:
+        await_attached(recorder)
+    time.sleep(READ_S)
+    recorder.terminate()
+    _, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK, errors
+    for number in range(count):
+        with (tmp_path / "a.stream").open("rb") as file:
+            replay = Replay(file, target=number)
+            found = {bytes(replay.window.level)}
+            while replay.next_window():
+                found.add(bytes(replay.window.level))
+        assert found == levels
+
+
 def test_it_ends_with_the_last_one(
     several: Several, tmp_path: Path, breakpoints: Breakpoints
 ) -> None:
@@ -188,6 +232,50 @@ def test_one_that_cannot_be_recorded_is_named_and_nothing_is_attached(
     assert breakpoints(servers[0].pid) == 0
 
 
+@pytest.mark.parametrize("order", [(0, None, 1), (None, 0, 1), (0, 1, None)])
+def test_one_that_cannot_be_recorded_is_left_out(
+    servers: list[Process], record_all: Callable[..., Process], tmp_path: Path, leftover: Leftover,
+    order: tuple[int | None, ...],
+) -> None:  # fmt: skip
+    """Also the first one, whose heartbeat the others would have."""
+    pids = [NO_PID if at is None else servers[at].pid for at in order]
+    recorder = record_all(pids, keep_going=True)
+    assert recorder.stderr is not None
+    line = recorder.stderr.readline().decode()
+    assert f"process {NO_PID}: process {NO_PID} cannot be recorded: there is no such" in line
+    for _ in servers:
+        await_attached(recorder)
+    time.sleep(HEARTBEAT_S)
+    for server in servers:
+        serve(server)
+    recorder.terminate()
+    _, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK, errors
+    assert leftover() == set()
+    for number, at in enumerate(order):
+        if at is not None:
+            end = end_of(tmp_path / "a.stream", number)
+            assert (int(end.end.exit_code), end.pid) == (OK, servers[at].pid)
+            capture = tmp_path / f"{end.pid}.tlstax"
+            words = ["--pid", str(end.pid), "-o", str(capture)]
+            assert main(["import", str(tmp_path / "a.stream"), *words]) == OK
+            assert len(rows_of(capture, Handshake)) == COUNTS[at]
+    content, absent = (tmp_path / "a.stream").read_bytes(), order.index(None)
+    reading = Reading(target=absent)
+    (frame,) = read_frames(io.BytesIO(content), reading)
+    assert frame.type == definition().number("ERROR")
+    assert record("error", frame.content).exit_code == TARGET
+
+
+def test_all_that_cannot_be_recorded_are_none(
+    record_all: Callable[..., Process], tmp_path: Path
+) -> None:
+    recorder = record_all([NO_PID, NO_PID + 1], keep_going=True)
+    _, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == TARGET, errors
+    assert b"attached" not in errors
+
+
 def test_each_is_imported_by_its_pid(
     several: Several, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,6 +307,7 @@ def test_each_is_imported_by_its_pid(
         ((), ("--for", "1s"), "stand before the first --next"),
         ((), ("--queue", "1M"), "stand before the first --next"),
         ((), ("--control",), "stand before the first --next"),
+        ((), ("--keep-going",), "stand before the first --next"),
         (("--control",), ("--budget", "5%"), "--control does not go with --budget"),
         ((), ("--prices",), "--prices goes with no other option"),
     ],

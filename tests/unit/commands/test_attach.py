@@ -14,7 +14,7 @@ import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
-from tlstax.collectors.commands.attach import sample_hz
+from tlstax.collectors.commands.attach_request import sample_hz
 from tlstax.collectors.commands.options import duration
 from tlstax.collectors.host.child import own_cpu_ns, run_in_child
 from tlstax.collectors.sources import registry

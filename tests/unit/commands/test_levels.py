@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tlstax.collectors.commands import levels
+from tlstax.collectors.commands import attach_request
 from tlstax.collectors.commands.options import NO_BUDGET
 from tlstax.probes.model import Level
 
@@ -19,13 +19,13 @@ class Host:
 
 
 def settled(monkeypatch: pytest.MonkeyPatch, has_events: bool = True, **given: Any) -> Any:
-    monkeypatch.setattr(levels, "HOST", Host(socket_events=has_events))
+    monkeypatch.setattr(attach_request, "HOST", Host(socket_events=has_events))
     defaults: dict[str, Any] = {
         "level": None, "budget": None, "calibrate": False, "client": [], "functions": (),
         "window": None, "collect": ("native",), "ssh": None,
     }  # fmt: skip
     options = argparse.Namespace(**defaults | given)
-    levels.settle_level(options)
+    attach_request.settle_level(options)
     return options
 
 

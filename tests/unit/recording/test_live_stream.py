@@ -164,6 +164,30 @@ def test_a_pipe_is_divided_among_targets(seed: int) -> None:
     live.close()
 
 
+def test_one_that_was_left_out_is_over_before_the_pipe_is() -> None:
+    """Its only frame is why; a failure behind windows is followed by an end."""
+    refused = struct("error", exit_code=4, text=b"no such process")
+    ended = struct("error", exit_code=7, text=b"nothing fits")
+    frames = [
+        frame(0, "ERROR", refused, target=1),
+        frame(0, "START", struct("start", pid=7)),
+        frame(1, *window(1, 1000)),
+        frame(2, "ERROR", ended),
+    ]
+    reading, writing = os.pipe()
+    live = LiveStream(reading, others_count=1)
+    os.write(writing, b"".join(frames))
+    assert live.fill()
+    assert [part.is_over for part in live.parts] == [False, True]
+    assert [part.failure for part in live.parts] == [(7, "nothing fits"), (4, "no such process")]
+    os.write(writing, frame(3, "END", struct("end", windows_count=1, exit_code=7)))
+    assert live.fill()
+    assert [part.is_over for part in live.parts] == [True, True]
+    assert [part.has_end for part in live.parts] == [True, False]
+    os.close(writing)
+    live.close()
+
+
 @pytest.mark.parametrize("target", [len(PIDS), 255])
 def test_a_frame_of_no_target_ends_the_stream_for_all(target: int) -> None:
     whole, _ = mixed(1)
