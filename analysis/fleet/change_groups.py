@@ -63,9 +63,12 @@ def group(
     hosts: Sequence[str],
     marked: Sequence[Marked],
     known: tuple[Facts, Facts],
-    sides: tuple[Sums, ...],
+    sides: tuple[Sums, Sums],
 ) -> list[ChangeGroup]:
-    """Hosts with new facts first, then hosts by the metric that explains their other changes."""
+    """Hosts with new facts first, then hosts by the metric that explains their other changes.
+
+    `sides` are the sums over the whole of each side.
+    """
     clusters = {host: known[1].get(host, {}).get("cluster", "") for host in hosts}
     context = _Context(question, hosts, clusters, sides)
     by_facts: dict[tuple[tuple[str, str, str], ...], list[str]] = defaultdict(list)
@@ -86,13 +89,13 @@ class _Context(NamedTuple):
     question: Question
     hosts: Sequence[str]
     clusters: Mapping[str, str]
-    sides: tuple[Sums, ...]
+    sides: tuple[Sums, Sums]
 
 
 def _changed_facts(
     before: Mapping[str, str], after: Mapping[str, str]
 ) -> tuple[tuple[str, str, str], ...]:
-    if not before or not after:
+    if not before or not after or before is after:
         return ()
     return tuple(
         (name, before[name], after[name]) for name in _COMPARED if before[name] != after[name]
@@ -181,9 +184,9 @@ def _size(mark: Marked) -> float:
     return abs(math.log(mark.change)) if mark.metric.is_log else abs(mark.change)
 
 
-def over_members(members: Sequence[str], sides: tuple[Sums, ...]) -> list[MetricChange]:
+def over_members(members: Sequence[str], sides: tuple[Sums, Sums]) -> list[MetricChange]:
     """Every metric over some hosts, before and after, marked by false-discovery rate."""
-    mine = [metric_changes.whole(kept(side, set(members))) for side in sides]
+    mine = [kept(side, set(members)) for side in sides]
     return metric_changes.over_hosts(mine[0], mine[1], is_paired=True)
 
 

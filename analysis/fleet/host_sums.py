@@ -52,10 +52,10 @@ class Sums:
         """The metric of each host (and period)."""
         return metrics.values(metric, self.by_name)
 
-    def during(self, columns: Floats) -> "Sums":
-        """The sums over some of the periods."""
-        picked = {name: values[:, columns].sum(axis=1) for name, values in self.by_name.items()}
-        return Sums(self.hosts, [], picked)
+    def whole(self) -> "Sums":
+        """All periods together."""
+        added = {name: values.sum(axis=1) for name, values in self.by_name.items()}
+        return Sums(self.hosts, [], added)
 
     def only(self, rows: Sequence[int]) -> "Sums":
         """The sums of some of the hosts."""
@@ -68,8 +68,8 @@ def in_hours(span: Span) -> Span:
     return Span(span.start_wall_ns - span.start_wall_ns % HOUR_NS, span.end_wall_ns)
 
 
-Facts = dict[str, dict[str, str]]
-"""Facts by host, as texts."""
+Facts = dict[str, Mapping[str, str]]
+"""Facts by host, as texts. Hosts with the same facts share them."""
 
 
 def over(
@@ -103,11 +103,12 @@ def by_period(
     )
     hosts, rows = numbered(found["host"])
     starts, places = np.unique(found["period_ns"].to_numpy(), return_inverse=True)
+    cells = rows * len(starts) + places
     by_name = {}
     for name in names:
-        table: Floats = np.zeros((len(hosts), len(starts)))
-        table[rows, places] = _floats(found[name])
-        by_name[name] = table
+        table: Floats = np.zeros(len(hosts) * len(starts))
+        table[cells] = _floats(found[name])
+        by_name[name] = table.reshape(len(hosts), len(starts))
     return Sums(hosts, (starts + origin).tolist(), by_name)
 
 
@@ -127,7 +128,7 @@ def literal(text: str) -> str:
 
 
 def _floats(column: Any) -> Floats:
-    values: Floats = column.to_numpy().astype(np.float64)
+    values: Floats = column.to_numpy().astype(np.float64, copy=False)
     return values
 
 
@@ -136,19 +137,46 @@ def facts(engine: Engine, span: Span) -> Facts:
 
     Facts are hourly, so a recording of the first hour may have ended before the span.
     """
-    condition = f"{in_hours(span).condition} AND first_wall_ns < {span.end_wall_ns:d}"
+    return facts_of(engine, [span])[0]
+
+
+def facts_of(engine: Engine, spans: Sequence[Span]) -> list[Facts]:
+    """`facts` of several spans, in one pass over the table."""
+    inside = [
+        f"({in_hours(span).condition} AND first_wall_ns < {span.end_wall_ns:d})" for span in spans
+    ]
+    sides = [f"latest_{number}" for number in range(len(spans))]
     names = ", ".join(f"host.{name} AS {name}" for name in ("host", *FACTS))
-    found = engine.query(
-        f"SELECT DISTINCT {names} FROM host INNER JOIN (SELECT host AS name, MAX(first_wall_ns) AS "
-        f"latest_ns FROM host WHERE {condition} GROUP BY host) newest "
-        "ON host.host = newest.name AND host.first_wall_ns = newest.latest_ns ORDER BY host, "
-        f"{', '.join(FACTS)}"
+    latest = ", ".join(
+        f"MAX(CASE WHEN {condition} THEN first_wall_ns END) AS {side}"
+        for condition, side in zip(inside, sides, strict=True)
     )
-    columns = {name: [str(value) for value in found[name].to_pylist()] for name in FACTS}
-    return {
-        host: {name: columns[name][row] for name in FACTS}
-        for row, host in enumerate(found["host"].to_pylist())
-    }
+    is_latest = {side: f"host.first_wall_ns = newest.{side}" for side in sides}
+    flags = ", ".join(
+        f"CASE WHEN {is_it} THEN 1 ELSE 0 END AS {s}" for s, is_it in is_latest.items()
+    )
+    found = engine.query(
+        f"SELECT {names}, {flags} FROM host INNER JOIN (SELECT host AS name, {latest} FROM host "
+        f"WHERE {' OR '.join(inside)} GROUP BY host) newest ON host.host = newest.name "
+        f"WHERE {' OR '.join(is_latest.values())}"
+    )
+    rows = list(zip(*(_decoded(found[name]) for name in FACTS), strict=True))
+    as_texts = {row: {n: str(v) for n, v in zip(FACTS, row, strict=True)} for row in set(rows)}
+    hosts = _decoded(found["host"])
+    made: list[Facts] = []
+    for side in sides:
+        of_host: dict[str, tuple[Any, ...]] = {}
+        for at in np.flatnonzero(found[side].to_numpy()).tolist():
+            of_host[hosts[at]] = max(rows[at], of_host.get(hosts[at], ()))
+        made.append({host: as_texts[of_host[host]] for host in sorted(of_host)})
+    return made
+
+
+def _decoded(column: Any) -> list[Any]:
+    """The values of an Arrow column that has few distinct ones."""
+    encoded = column.combine_chunks().dictionary_encode()
+    known = encoded.dictionary.to_pylist()
+    return [known[at] for at in encoded.indices.to_numpy().tolist()]
 
 
 def chosen(known: Facts, conditions: Sequence[str]) -> set[str]:
@@ -183,7 +211,8 @@ def chosen(known: Facts, conditions: Sequence[str]) -> set[str]:
 
 def kept(sums: Sums, hosts: set[str]) -> Sums:
     """The sums of these hosts."""
-    return sums.only([row for row, name in enumerate(sums.hosts) if name in hosts])
+    rows = [row for row, name in enumerate(sums.hosts) if name in hosts]
+    return sums if len(rows) == len(sums.hosts) else sums.only(rows)
 
 
 assert set(FACTS) < set(Host._fields)

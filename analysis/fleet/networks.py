@@ -1,26 +1,32 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Client networks that resume, or fail, more or less often than before."""
 
-from collections import defaultdict
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tlstax.analysis.fleet import metric_changes
 from tlstax.analysis.fleet.engines.engine import Engine
 from tlstax.analysis.fleet.figures import HOSTS
-from tlstax.analysis.fleet.host_sums import Span
+from tlstax.analysis.fleet.host_sums import Span, numbered
 from tlstax.analysis.fleet.metrics import BY_NAME, Metric
+from tlstax.analysis.fleet.store import parquet_files
 from tlstax.analysis.model.fleet import ChangeGroup
 from tlstax.analysis.quantities import share_text
 from tlstax.analysis.statistics import medians, verdicts
 from tlstax.analysis.statistics.medians import Estimate
-from tlstax.analysis.statistics.units import Floats, Units, rounds
+from tlstax.analysis.statistics.units import Floats, rounds
 
+Places = npt.NDArray[np.int64]
+
+_COUNTS: Final = ("full_count", "resumed_count", "failed_count")
 _SUMS: Final = {
-    "resumed_share": ("resumed_count", "full_count + resumed_count"),
-    "failed_share": ("failed_count", "full_count + resumed_count + failed_count"),
+    "resumed_share": ("resumed_count", _COUNTS[:2]),
+    "failed_share": ("failed_count", _COUNTS),
 }
+"""What is divided by the sum of what."""
 _CAUSES: Final = {
     ("resumed_share", verdicts.LESS): "these clients no longer keep or send their sessions",
     ("resumed_share", verdicts.MORE): "these clients keep their sessions now",
@@ -39,18 +45,25 @@ class _Test(NamedTuple):
     p: float | None
 
 
+class _Pairs(NamedTuple):
+    """Hosts that know a network on both sides: in order of the networks' names, then of theirs."""
+
+    networks: list[str]
+    hosts: list[str]
+    network_of: Places
+    host_of: Places
+    sides: tuple[Mapping[str, Floats], Mapping[str, Floats]]
+    """Sums by name."""
+
+
 def changes(engine: Engine, before: Span, after: Span, hosts: set[str]) -> list[ChangeGroup]:
     """The networks that changed, of those that 8 hosts or more know on both sides.
 
     The unit is the host. Empty where no address prefix was recorded.
     """
-    sums = [_sums(engine, span) for span in (before, after)]
-    tests = [
-        test
-        for network in sorted(sums[0].keys() & sums[1].keys())
-        for name in _SUMS
-        if (test := _test(network, name, sums[0][network], sums[1][network], hosts)) is not None
-    ]
+    pairs = _paired(_sums(engine, before), _sums(engine, after), hosts)
+    tests = [test for name in _SUMS for test in _tests(pairs, BY_NAME[name])]
+    tests.sort(key=lambda test: test.network)
     judged = verdicts.judge_all([(test.estimate, test.p) for test in tests])
     return [
         _group(test, verdict)
@@ -60,53 +73,53 @@ def changes(engine: Engine, before: Span, after: Span, hosts: set[str]) -> list[
     ]
 
 
-Counts = dict[str, dict[str, tuple[float, float]]]
-"""Above and below by host and metric."""
-
-
-def _sums(engine: Engine, span: Span) -> dict[str, Counts]:
-    """By network."""
-    parts = ", ".join(
-        f"SUM(CAST({text} AS DOUBLE)) AS {name}_{place}"
-        for name, texts in _SUMS.items()
-        for place, text in zip(("above", "below"), texts, strict=True)
-    )
-    found = engine.query(
+def _sums(engine: Engine, span: Span) -> Any:
+    """Handshakes by network and host."""
+    parts = ", ".join(f"SUM(CAST({name} AS DOUBLE)) AS {name}" for name in _COUNTS)
+    return engine.query(
         f"SELECT network, host, {parts} FROM client_net WHERE {span.condition} "
         "GROUP BY network, host"
     )
-    made: dict[str, Counts] = defaultdict(dict)
-    for row in found.to_pylist():
-        made[row["network"]][row["host"]] = {
-            name: (row[f"{name}_above"], row[f"{name}_below"]) for name in _SUMS
-        }
-    return made
 
 
-def _test(network: str, name: str, before: Counts, after: Counts, hosts: set[str]) -> _Test | None:
-    """The hosts that know the network on both sides, paired; None for fewer than 8."""
-    metric = BY_NAME[name]
-    both = sorted(
-        host
-        for host in before.keys() & after.keys() & hosts
-        if min(side[host][name][1] for side in (before, after)) >= metric.least_below
+def _paired(before: Any, after: Any, hosts: set[str]) -> _Pairs:
+    """What both sides have of these hosts."""
+    both = parquet_files.arrow().concat_tables([before, after])
+    networks, network_of = numbered(both["network"])
+    names, host_of = numbered(both["host"])
+    keys = network_of * max(len(names), 1) + host_of
+    _, first_rows, second_rows = np.intersect1d(
+        keys[: before.num_rows], keys[before.num_rows :], assume_unique=True, return_indices=True
     )
-    units = Units(len(both), HOSTS)
-    if not units.have_interval:
-        return None
-    sides = tuple(
-        np.array([np.nan, *(side[host][name][0] / side[host][name][1] for host in both)])
-        for side in (before, after)
+    is_chosen = np.array([name in hosts for name in names], dtype=bool)
+    is_kept = is_chosen[host_of[first_rows]]
+    first_rows, second_rows = first_rows[is_kept], second_rows[is_kept]
+    sides = (
+        {name: before[name].to_numpy()[first_rows] for name in _COUNTS},
+        {name: after[name].to_numpy()[second_rows] for name in _COUNTS},
     )
-    pair = rounds(len(both), HOSTS), rounds(len(both), HOSTS)
-    return _Test(
-        network,
-        metric,
-        both,
-        (sides[0][1:], sides[1][1:]),
-        medians.difference(sides[0], sides[1], pair, is_paired=True),
-        verdicts.p_value(sides[0], sides[1], pair, is_paired=True),
-    )
+    return _Pairs(networks, names, network_of[first_rows], host_of[first_rows], sides)
+
+
+def _tests(pairs: _Pairs, metric: Metric) -> Iterator[_Test]:
+    """A test of each network that enough hosts know."""
+    above, below = _SUMS[metric.name]
+    whole = [np.sum([side[name] for name in below], axis=0) for side in pairs.sides]
+    enough = np.flatnonzero(np.minimum(whole[0], whole[1]) >= metric.least_below)
+    shares = [side[above][enough] / of[enough] for side, of in zip(pairs.sides, whole, strict=True)]
+    networks, starts = np.unique(pairs.network_of[enough], return_index=True)
+    for network, rows in zip(networks, np.split(np.arange(len(enough)), starts[1:]), strict=False):
+        units = rounds(len(rows), HOSTS)
+        if units.have_interval:
+            first, second = (np.append([np.nan], side[rows]) for side in shares)
+            yield _Test(
+                pairs.networks[network],
+                metric,
+                [pairs.hosts[at] for at in pairs.host_of[enough[rows]]],
+                (first[1:], second[1:]),
+                medians.difference(first, second, (units, units), is_paired=True),
+                verdicts.p_value(first, second, (units, units), is_paired=True),
+            )
 
 
 def _group(test: _Test, verdict: str) -> ChangeGroup:

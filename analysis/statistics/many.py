@@ -12,7 +12,7 @@ import numpy as np
 
 from tlstax.analysis.statistics.medians import SERIAL_LEVEL
 from tlstax.analysis.statistics.units import Floats
-from tlstax.analysis.statistics.verdicts import SERIAL_FACTOR
+from tlstax.analysis.statistics.verdicts import SERIAL_FACTOR, student_tails
 from tlstax.collectors.capture.order_statistics import LEAST_UNITS, LEVEL, median_ranks
 
 
@@ -35,25 +35,10 @@ def p_values(before: Floats, after: Floats, *, is_serial: bool) -> Floats:
     found: Floats = np.full(len(least), np.nan)
     for count in np.unique(least[least >= LEAST_UNITS]).tolist():
         rows = least == count
-        found[rows] = _student_tails(np.where(errors[rows] > 0, t[rows], 0.0), int(count) - 1)
+        found[rows] = student_tails(np.where(errors[rows] > 0, t[rows], 0.0), int(count) - 1)
     is_exact = (least >= LEAST_UNITS) & (errors == 0)
     found[is_exact] = (means[0] == means[1])[is_exact]
     return found
-
-
-def _student_tails(t: Floats, freedom: int) -> Floats:
-    """`verdicts.student_tail` of many values."""
-    angles = np.arctan(np.abs(t) / np.sqrt(freedom))
-    cosines, sines = np.cos(angles), np.sin(angles)
-    odd = freedom % 2
-    terms = cosines if odd else np.ones_like(cosines)
-    totals = terms if freedom > 1 else np.zeros_like(cosines)
-    for step in range(2 + odd, freedom - 1, 2):
-        terms = terms * (cosines * cosines * (step - 1) / step)
-        totals = totals + terms
-    inside = 2 / np.pi * (angles + sines * totals) if odd else sines * totals
-    tails: Floats = np.clip(1.0 - inside, 0.0, 1.0)
-    return tails
 
 
 def median_differences(before: Floats, after: Floats, *, is_serial: bool) -> Differences:
