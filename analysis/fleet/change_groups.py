@@ -69,12 +69,13 @@ def group(
 
     `sides` are the sums over the whole of each side.
     """
-    clusters = {host: known[1].get(host, {}).get("cluster", "") for host in hosts}
+    clusters = {host: known[1][host]["cluster"] if host in known[1] else "" for host in hosts}
     context = _Context(question, hosts, clusters, sides)
     by_facts: dict[tuple[tuple[str, str, str], ...], list[str]] = defaultdict(list)
     for host in hosts:
-        if changes := _changed_facts(known[0].get(host, {}), known[1].get(host, {})):
-            by_facts[changes].append(host)
+        if host in known[0] and host in known[1] and known[0][host] is not known[1][host]:
+            if changes := _changed_facts(known[0][host], known[1][host]):
+                by_facts[changes].append(host)
     told = {host for members in by_facts.values() for host in members}
     by_metric: dict[tuple[str, str], list[Marked]] = defaultdict(list)
     for mark in _roots(marked):
@@ -95,8 +96,6 @@ class _Context(NamedTuple):
 def _changed_facts(
     before: Mapping[str, str], after: Mapping[str, str]
 ) -> tuple[tuple[str, str, str], ...]:
-    if not before or not after or before is after:
-        return ()
     return tuple(
         (name, before[name], after[name]) for name in _COMPARED if before[name] != after[name]
     )

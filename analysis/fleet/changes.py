@@ -58,12 +58,13 @@ def between_times(
         min(before.start_wall_ns, after.start_wall_ns), max(before.end_wall_ns, after.end_wall_ns)
     )
     tier, period_ns = _periods(question, before, after)
+    step_ns = TIERS[tier] * SECOND_NS
     tables = (columns.Interval, columns.Host, columns.ClientNet)
     with question.ask(whole, tier, tables) as (engine, left_out):
         known_before, known_after = host_sums.facts_of(engine, (before, after))
         hosts = host_sums.chosen({**known_before, **known_after}, question.hosts)
         sums = tuple(
-            host_sums.kept(host_sums.by_period(engine, side, period_ns), hosts)
+            host_sums.kept(host_sums.by_period(engine, side, period_ns, step_ns), hosts)
             for side in (before, after)
         )
         nets = networks.changes(engine, before, after, hosts)
@@ -178,6 +179,7 @@ def mark(before: Sums, after: Sums, *, with_load: bool) -> tuple[list[Marked], b
     for metric, raw, sides, p in tests:
         rows = np.flatnonzero(p <= bound)
         found = many.median_differences(*(side[rows] for side in sides), is_serial=True)
+        middles = [many.medians(side[rows]) for side in raw]
         is_seen = np.abs(found.values) >= metric.least_change
         is_seen &= (found.lows > 0) | (found.highs < 0)
         for at in np.flatnonzero(is_seen).tolist():
@@ -185,7 +187,7 @@ def mark(before: Sums, after: Sums, *, with_load: bool) -> tuple[list[Marked], b
                 Marked(
                     int(rows[at]),
                     metric,
-                    *(float(np.nanmedian(side[rows[at]])) for side in raw),
+                    *(float(side[at]) for side in middles),
                     *(metric_changes.back(metric, float(end[at])) for end in found),
                 )
             )
@@ -196,9 +198,5 @@ def _apart(values: Floats) -> Floats:
     """Each host's values less the median of all hosts in the same period, if they are many."""
     if len(values) < LEAST_UNITS:
         return values
-    common = np.zeros(values.shape[1])
-    for period in range(values.shape[1]):
-        column = values[:, period]
-        known = column[np.isfinite(column)]
-        common[period] = np.median(known) if len(known) else 0.0
-    return values - common
+    by_period = many.medians(values.T)
+    return values - np.where(np.isfinite(by_period), by_period, 0.0)
