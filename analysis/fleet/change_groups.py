@@ -73,9 +73,10 @@ def group(
     context = _Context(question, hosts, clusters, sides)
     by_facts: dict[tuple[tuple[str, str, str], ...], list[str]] = defaultdict(list)
     for host in hosts:
-        if host in known[0] and host in known[1] and known[0][host] is not known[1][host]:
-            if changes := _changed_facts(known[0][host], known[1][host]):
-                by_facts[changes].append(host)
+        before, after = known[0].get(host), known[1].get(host)
+        if before and after and before is not after:
+            by_facts[_changed_facts(before, after)].append(host)
+    by_facts.pop((), None)
     told = {host for members in by_facts.values() for host in members}
     by_metric: dict[tuple[str, str], list[Marked]] = defaultdict(list)
     for mark in _roots(marked):

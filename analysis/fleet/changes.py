@@ -63,10 +63,8 @@ def between_times(
     with question.ask(whole, tier, tables) as (engine, left_out):
         known_before, known_after = host_sums.facts_of(engine, (before, after))
         hosts = host_sums.chosen({**known_before, **known_after}, question.hosts)
-        sums = tuple(
-            host_sums.kept(host_sums.by_period(engine, side, period_ns, step_ns), hosts)
-            for side in (before, after)
-        )
+        found = host_sums.by_period(engine, (before, after), period_ns, step_ns)
+        sums = [host_sums.kept(side, hosts) for side in found]
         nets = networks.changes(engine, before, after, hosts)
     both = sorted(set(sums[0].hosts) & set(sums[1].hosts))
     if not both:

@@ -13,6 +13,7 @@ from tlstax.analysis.fleet import metrics
 from tlstax.analysis.fleet.columns import HOUR_NS, Host
 from tlstax.analysis.fleet.engines.engine import Engine
 from tlstax.analysis.fleet.metrics import METRICS
+from tlstax.analysis.fleet.store.parquet_files import arrow
 from tlstax.analysis.statistics.units import Floats
 
 FACTS: Final = (
@@ -90,29 +91,63 @@ def over(
     return Sums(found["host"].to_pylist(), [], {name: _floats(found[name]) for name in names})
 
 
-def by_period(engine: Engine, span: Span, period_ns: int, step_ns: int) -> Sums:
-    """Sums of each host by period, 0 where nothing was recorded; intervals are of `step_ns`."""
+def by_period(engine: Engine, spans: Sequence[Span], period_ns: int, step_ns: int) -> list[Sums]:
+    """Sums of each host by period, 0 where nothing was recorded, for spans that do not overlap.
+
+    Periods begin with their span; `step_ns`: the length of an interval.
+    """
     names = metrics.needed(METRICS)
-    origin = span.start_wall_ns
-    period = f"(start_wall_ns - {origin:d} - (start_wall_ns - {origin:d}) % {period_ns:d})"
-    scaled = f"FROM ({metrics.scaled_sql(names, span.condition)}) scaled"
-    # Engines take 3 us to make a group of a single row.
-    found = engine.query(
-        f"SELECT host, {period} AS period_ns, {', '.join(names)} {scaled}"
-        if period_ns == step_ns
-        else f"SELECT host, {period} AS period_ns, {metrics.sum_sql(names)} {scaled} "
-        f"GROUP BY host, {period}"
-    )
-    hosts, rows = numbered(found["host"])
-    numbers = found["period_ns"].to_numpy() // period_ns
-    is_known = np.bincount(numbers) > 0
-    starts = np.flatnonzero(is_known) * period_ns
-    cells = rows * len(starts) + (np.cumsum(is_known) - 1)[numbers]
-    by_name = {}
+    if period_ns == step_ns:  # engines take 3 us to make a group of a single row
+        condition = " OR ".join(f"({span.condition})" for span in spans)
+        found = engine.query(
+            f"SELECT host, start_wall_ns AS period_wall_ns, {', '.join(names)} "
+            f"FROM ({metrics.scaled_sql(names, condition)}) scaled"
+        )
+    else:  # groups of both spans at once are so many that they do not fit into caches
+        parts = []
+        for span in spans:
+            period = f"start_wall_ns - (start_wall_ns - {span.start_wall_ns:d}) % {period_ns:d}"
+            parts.append(
+                engine.query(
+                    f"SELECT host, {period} AS period_wall_ns, {metrics.sum_sql(names)} "
+                    f"FROM ({metrics.scaled_sql(names, span.condition)}) scaled "
+                    f"GROUP BY host, {period}"
+                )
+            )
+        found = arrow().concat_tables(parts)
+    hosts, at_host = numbered(found["host"])
+    at_period, starts_ns = _numbers(found["period_wall_ns"].to_numpy(), spans, period_ns)
+    shape = len(hosts), sum(map(len, starts_ns))
+    cells = at_host * shape[1] + at_period
+    size = shape[0] * shape[1]
+    tables: dict[str, Floats] = {}
     for name in names:
-        added: Floats = np.bincount(cells, _floats(found[name]), len(hosts) * len(starts))
-        by_name[name] = added.reshape(len(hosts), len(starts))
-    return Sums(hosts, (starts + origin).tolist(), by_name)
+        added: Any = np.bincount(cells, _floats(found[name]), size)
+        tables[name] = added.reshape(shape)
+    is_known = np.bincount(cells, minlength=size).reshape(shape) > 0
+    made, first = [], 0
+    for mine_ns in starts_ns:
+        mine = slice(first, first := first + len(mine_ns))
+        part = Sums(hosts, mine_ns, {name: table[:, mine] for name, table in tables.items()})
+        rows = np.flatnonzero(is_known[:, mine].any(axis=1)).tolist()
+        made.append(part if len(rows) == len(hosts) else part.only(rows))
+    return made
+
+
+def _numbers(times_ns: Any, spans: Sequence[Span], period_ns: int) -> tuple[Any, list[list[int]]]:
+    """The period of each time, of those that have any; and their starts by span."""
+    numbers = np.zeros(len(times_ns), dtype=np.int64)
+    starts: list[Any] = []
+    for span in spans:
+        inside = (times_ns >= span.start_wall_ns) & (times_ns < span.end_wall_ns)
+        count = -(-(span.end_wall_ns - span.start_wall_ns) // period_ns)
+        before = sum(map(len, starts))
+        numbers[inside] = (times_ns[inside] - span.start_wall_ns) // period_ns + before
+        starts.append(span.start_wall_ns + np.arange(count) * period_ns)
+    is_used = np.bincount(numbers, minlength=sum(map(len, starts))) > 0
+    ends = np.cumsum([len(of) for of in starts])
+    used = [of[part] for of, part in zip(starts, np.split(is_used, ends[:-1]), strict=True)]
+    return (np.cumsum(is_used) - 1)[numbers], [of.tolist() for of in used]
 
 
 def numbered(names: Any) -> tuple[list[str], Any]:

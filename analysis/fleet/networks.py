@@ -12,12 +12,11 @@ from tlstax.analysis.fleet.engines.engine import Engine
 from tlstax.analysis.fleet.figures import HOSTS
 from tlstax.analysis.fleet.host_sums import Span, numbered
 from tlstax.analysis.fleet.metrics import BY_NAME, Metric
-from tlstax.analysis.fleet.store import parquet_files
 from tlstax.analysis.model.fleet import ChangeGroup
 from tlstax.analysis.quantities import share_text
 from tlstax.analysis.statistics import medians, verdicts
 from tlstax.analysis.statistics.medians import Estimate
-from tlstax.analysis.statistics.units import Floats, rounds
+from tlstax.analysis.statistics.units import Floats, Units, rounds
 
 Places = npt.NDArray[np.int64]
 
@@ -41,7 +40,8 @@ class _Test(NamedTuple):
     metric: Metric
     hosts: list[str]
     sides: tuple[Floats, Floats]
-    estimate: Estimate
+    """As statistics take them: a first place that they do not use, then the hosts."""
+    units: Units
     p: float | None
 
 
@@ -61,42 +61,50 @@ def changes(engine: Engine, before: Span, after: Span, hosts: set[str]) -> list[
 
     The unit is the host. Empty where no address prefix was recorded.
     """
-    pairs = _paired(_sums(engine, before), _sums(engine, after), hosts)
+    pairs = _paired(_sums(engine, before, after), hosts)
     tests = [test for name in _SUMS for test in _tests(pairs, BY_NAME[name])]
     tests.sort(key=lambda test: test.network)
-    judged = verdicts.judge_all([(test.estimate, test.p) for test in tests])
-    return [
-        _group(test, verdict)
-        for test, verdict in zip(tests, judged, strict=True)
-        if verdict in (verdicts.MORE, verdicts.LESS)
-        and abs(test.estimate.value) >= test.metric.least_change
-    ]
+    bound = verdicts.largest_marked([test.p for test in tests if test.p is not None])
+    groups = []
+    for test in tests:
+        if bound is None or test.p is None or test.p > bound:
+            continue
+        units = test.units, test.units
+        found = medians.difference(*test.sides, units, is_paired=True)
+        verdict = verdicts.judge(found)
+        is_counting = abs(found.value) >= test.metric.least_change
+        if is_counting and verdict in (verdicts.MORE, verdicts.LESS):
+            groups.append(_group(test, found, verdict))
+    return groups
 
 
-def _sums(engine: Engine, span: Span) -> Any:
-    """Handshakes by network and host."""
+def _sums(engine: Engine, before: Span, after: Span) -> Any:
+    """Handshakes by network and host, and whether they were after the change."""
     parts = ", ".join(f"SUM(CAST({name} AS DOUBLE)) AS {name}" for name in _COUNTS)
+    is_after = f"CASE WHEN {after.condition} THEN 1 ELSE 0 END"
     return engine.query(
-        f"SELECT network, host, {parts} FROM client_net WHERE {span.condition} "
-        "GROUP BY network, host"
+        f"SELECT network, host, {is_after} AS is_after, {parts} FROM client_net "
+        f"WHERE ({before.condition}) OR ({after.condition}) GROUP BY network, host, {is_after}"
     )
 
 
-def _paired(before: Any, after: Any, hosts: set[str]) -> _Pairs:
+def _paired(found: Any, hosts: set[str]) -> _Pairs:
     """What both sides have of these hosts."""
-    both = parquet_files.arrow().concat_tables([before, after])
-    networks, network_of = numbered(both["network"])
-    names, host_of = numbered(both["host"])
+    networks, network_of = numbered(found["network"])
+    names, host_of = numbered(found["host"])
     keys = network_of * max(len(names), 1) + host_of
-    _, first_rows, second_rows = np.intersect1d(
-        keys[: before.num_rows], keys[before.num_rows :], assume_unique=True, return_indices=True
+    is_after = found["is_after"].to_numpy() == 1
+    first_rows, second_rows = np.flatnonzero(~is_after), np.flatnonzero(is_after)
+    _, *at = np.intersect1d(
+        keys[first_rows], keys[second_rows], assume_unique=True, return_indices=True
     )
+    first_rows, second_rows = first_rows[at[0]], second_rows[at[1]]
     is_chosen = np.array([name in hosts for name in names], dtype=bool)
     is_kept = is_chosen[host_of[first_rows]]
     first_rows, second_rows = first_rows[is_kept], second_rows[is_kept]
     sides = (
-        {name: before[name].to_numpy()[first_rows] for name in _COUNTS},
-        {name: after[name].to_numpy()[second_rows] for name in _COUNTS},
+        {name: found[name].to_numpy()[first_rows] for name in _COUNTS},
+        {name: found[name].to_numpy()[second_rows] for name in _COUNTS},
     )
     return _Pairs(networks, names, network_of[first_rows], host_of[first_rows], sides)
 
@@ -112,18 +120,14 @@ def _tests(pairs: _Pairs, metric: Metric) -> Iterator[_Test]:
         units = rounds(len(rows), HOSTS)
         if units.have_interval:
             first, second = (np.append([np.nan], side[rows]) for side in shares)
-            yield _Test(
-                pairs.networks[network],
-                metric,
-                [pairs.hosts[at] for at in pairs.host_of[enough[rows]]],
-                (first[1:], second[1:]),
-                medians.difference(first, second, (units, units), is_paired=True),
-                verdicts.p_value(first, second, (units, units), is_paired=True),
-            )
+            p = verdicts.p_value(first, second, (units, units), is_paired=True)
+            names = [pairs.hosts[at] for at in pairs.host_of[enough[rows]]]
+            yield _Test(pairs.networks[network], metric, names, (first, second), units, p)
 
 
-def _group(test: _Test, verdict: str) -> ChangeGroup:
-    line = metric_changes.change_of(test.metric, test.estimate, test.p, test.sides, verdict)
+def _group(test: _Test, found: Estimate, verdict: str) -> ChangeGroup:
+    sides = test.sides[0][1:], test.sides[1][1:]
+    line = metric_changes.change_of(test.metric, found, test.p, sides, verdict)
     ends = f"{share_text(line.before or 0.0)} → {share_text(line.after or 0.0)}"
     return ChangeGroup(
         "network",

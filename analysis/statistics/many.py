@@ -53,6 +53,8 @@ def median_differences(before: Floats, after: Floats, *, is_serial: bool) -> Dif
 
 def medians(side: Floats) -> Floats:
     """The median of each row; NaN where it has no unit."""
+    if np.isfinite(side).all() and side.size:
+        return np.asarray(np.median(side, axis=1))
     ordered, counts = _ordered(side)
     middle = np.stack([np.maximum(counts - 1, 0) // 2, counts // 2], axis=1)
     ends = np.take_along_axis(ordered, np.minimum(middle, ordered.shape[1] - 1), axis=1)
