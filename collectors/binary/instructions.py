@@ -19,6 +19,7 @@ from iced_x86 import (
     FormatterSyntax,
     Instruction,
     InstructionInfoFactory,
+    MemorySizeExt,
     OpAccess,
     Register,
     RegisterExt,
@@ -48,6 +49,8 @@ WRITES = frozenset(
 )
 # ALWAYS_EMULATED: by every kernel. TRIAL_FORMS: by some, see host/emulation.py.
 ALWAYS_EMULATED: Final = frozenset({"push", "nop", "jmp", "jcc", "call"})
+MOST_STORED_BYTES: Final = 64
+"""Of an instruction that says no size."""
 EMULATED_CODES: Final = {
     Code.JMP_REL8_64: "jmp", Code.JMP_REL32_64: "jmp", Code.CALL_REL32_64: "call"
 }  # fmt: skip
@@ -130,3 +133,15 @@ def written_registers(instruction: Instruction) -> set[int]:
         for used in _INFO.info(instruction).used_registers()
         if used.access in WRITES
     }
+
+
+def written_bytes(instruction: Instruction) -> int:
+    """How much of memory it may write; 0 for none."""
+    return max(
+        (
+            MemorySizeExt.size(used.memory_size) or MOST_STORED_BYTES
+            for used in _INFO.info(instruction).used_memory()
+            if used.access in WRITES
+        ),
+        default=0,
+    )

@@ -30,6 +30,7 @@ from tlstax.collectors.unwinding.row_format import (
     RuleKind,
     Saved,
 )
+from tlstax.collectors.unwinding.uncovered_code import uncovered_rows
 
 BUCKET_BITS: Final = 8
 TEXT_BYTES_MOST: Final = 1 << 30
@@ -115,6 +116,10 @@ def build(elf: Elf, debug_frames: tuple[bytes, int] = (b"", 0)) -> FileTable | N
         starts.append(function.start)
         ends.append(function.end)
         programs.append(results.keep(Rows([0], [packer.rule_word(ARM64_SIGNAL_RULE)])))
+    for uncovered in uncovered_rows(elf, starts, ends, packer.rule_word):
+        starts.append(uncovered.start)
+        ends.append(uncovered.end)
+        programs.append(results.keep(uncovered.rows))
     if not starts or len(packer.rules) > RULES_MOST or results.rows_count > ROWS_MOST:
         return None
     addresses, words = _spread(starts, ends, programs, results)

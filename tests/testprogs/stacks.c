@@ -126,7 +126,9 @@ __asm__(".text\n"
 	".cfi_endproc\n"
 	".size st_counter, .-st_counter\n");
 
-/* No call frame information at all: a leaf that has pushed nothing, and one with a frame pointer.
+/*
+ * No call frame information at all: a leaf that has pushed nothing, and one with a frame pointer.
+ * Both seem to lead to what is no instruction, so that what they do with the stack is not believed.
  */
 void st_bare_leaf(uint64_t rounds);
 void st_bare_frame(void);
@@ -135,9 +137,12 @@ __asm__(".text\n"
 	".type st_bare_leaf, @function\n"
 	"	.fill 64, 1, 0xcc\n"
 	"st_bare_leaf:\n"
+	"	mov %rdi, %rcx\n"
+	"	jrcxz 2f\n"
 	"1:	dec %rdi\n"
 	"	jnz 1b\n"
 	"	ret\n"
+	"2:	.byte 0x06\n"
 	".size st_bare_leaf, .-st_bare_leaf\n"
 	"	.fill 64, 1, 0xcc\n"
 	".globl st_bare_frame\n"
@@ -145,10 +150,51 @@ __asm__(".text\n"
 	"st_bare_frame:\n"
 	"	push %rbp\n"
 	"	mov %rsp, %rbp\n"
+	"	mov %rsp, %rcx\n"
+	"	jrcxz 2f\n"
 	"	call st_hold_bp\n"
 	"	pop %rbp\n"
 	"	ret\n"
+	"2:	.byte 0x06\n"
 	".size st_bare_frame, .-st_bare_frame\n"
+	"	.fill 64, 1, 0xcc\n");
+
+/*
+ * The same as OpenSSL 1.0.2 computes big numbers: the stack is moved by the size of a number and
+ * aligned, the old one is kept behind the number, and rbp holds data. One of them calls.
+ */
+void st_bare_moved(uint64_t rounds, uint64_t words);
+void st_bare_caller(uint64_t words);
+#define MOVE                              \
+	"	mov %rsp, %rax\n"               \
+	"	push %rbx\n"                    \
+	"	push %rbp\n"                    \
+	"	push %r12\n"                    \
+	"	neg %rsi\n"                     \
+	"	lea -16(%rsp, %rsi, 8), %rsp\n" \
+	"	neg %rsi\n"                     \
+	"	and $-1024, %rsp\n"             \
+	"	mov %rax, 8(%rsp, %rsi, 8)\n"   \
+	"	mov $7, %ebp\n"
+#define MOVE_BACK                \
+	"	mov -24(%rdx), %r12\n" \
+	"	mov -16(%rdx), %rbp\n" \
+	"	mov -8(%rdx), %rbx\n"  \
+	"	lea (%rdx), %rsp\n"    \
+	"	ret\n"
+__asm__(".text\n"
+	".globl st_bare_moved\n"
+	".type st_bare_moved, @function\n"
+	"st_bare_moved:\n" MOVE "1:	dec %rdi\n"
+	"	jnz 1b\n"
+	"	mov 8(%rsp, %rsi, 8), %rdx\n" MOVE_BACK ".size st_bare_moved, .-st_bare_moved\n"
+	"	.fill 64, 1, 0xcc\n"
+	".globl st_bare_caller\n"
+	".type st_bare_caller, @function\n"
+	"st_bare_caller:\n"
+	"	mov %rdi, %rsi\n" MOVE "	mov %rax, (%rsp)\n"
+	"	call st_hold\n"
+	"	mov (%rsp), %rdx\n" MOVE_BACK ".size st_bare_caller, .-st_bare_caller\n"
 	"	.fill 64, 1, 0xcc\n");
 
 /* Keeps rbp, because what has no rows is passed by it. */
@@ -170,6 +216,21 @@ PLACE void st_leaf(void)
 PLACE void st_frame(void)
 {
 	st_bare_frame();
+	AFTER();
+}
+
+PLACE void st_moved(void)
+{
+	uint64_t end = now_ns() + spin_ns;
+
+	while (now_ns() < end)
+		st_bare_moved(200000, 32);
+	AFTER();
+}
+
+PLACE void st_caller(void)
+{
+	st_bare_caller(32);
 	AFTER();
 }
 
@@ -240,6 +301,10 @@ PLACE void st_run(void)
 		st_leaf();
 	else if (!strcmp(kind, "frame"))
 		st_frame();
+	else if (!strcmp(kind, "moved"))
+		st_moved();
+	else if (!strcmp(kind, "caller"))
+		st_caller();
 	else if (!strcmp(kind, "later"))
 		st_later();
 	else if (!strcmp(kind, "deep"))

@@ -35,6 +35,8 @@ STACKS = {
     "counter": [*HELD, "st_counter", *THREAD],
     "leaf": ["st_bare_leaf", "st_leaf", *THREAD],
     "frame": [*HELD, "st_hold_bp", "st_bare_frame", "st_frame", *THREAD],
+    "moved": ["st_bare_moved", "st_moved", *THREAD],
+    "caller": [*HELD, "st_bare_caller", "st_caller", *THREAD],
 }
 BELOW_SIGNAL = ["st_signal", *THREAD]
 # What glibc begins a thread with, and calls "thread" from: with and without names.

@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ import pytest
 from tlstax.collectors.host.features import HOST
 from tlstax.tests.e2e.recording.both_levels import Both, watched
 from tlstax.tests.e2e.recording.test_flow import agree
-from tlstax.tests.e2e.recording.test_statements import POOL, connected
+from tlstax.tests.e2e.recording.test_statements import POOL, Connection, connected
 from tlstax.workloads.servers.configuration import DATABASE, USER_TLS
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.request import ServerRequest
@@ -49,6 +50,8 @@ TIMES: Final = 10
 LATE_S, LATER_S = 0.02, 1.0
 VIEWS: Final = {"late": LATE_S, "later": LATER_S}
 SEEN_FOR_S, PATIENCE_S = 0.2, 20.0
+CROWD: Final = 16
+BUSY: Final = "SELECT SLEEP(0.2)"
 SLEEPS: Final = "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User sleep'"
 
 
@@ -91,10 +94,23 @@ def make_tables(server: PrivateServer, remote: PrivateServer) -> None:
                 session.query(f"CREATE TABLE {DATABASE}.{engine}_{view} (id INT) {how}")
 
 
+@contextmanager
+def connected_often(server: PrivateServer) -> Iterator[list[Connection]]:
+    """More connections than the pool has threads."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(connected(server)) for _ in range(CROWD)]
+
+
 @pytest.fixture(scope="module")
 def observe(server: PrivateServer) -> Iterator[Observe]:
-    """Both levels on the server that asks."""
-    with watched(server.pid) as observing:
+    """Both levels on the server that asks, each thread of a pool known to them."""
+    with watched(server.pid) as observing, connected_often(server) as clients:
+        # A worker that sleeps when it is first seen is `unknown` until it has served a command.
+        asking = [threading.Thread(target=client.query, args=(BUSY,)) for client in clients]
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join()
         yield observing
 
 
@@ -104,24 +120,37 @@ ASKS: Final = [
 ]
 
 
-@pytest.mark.timing
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(("text", "answers_count"), ASKS)
-def test_a_command_that_asks_another_server_lasts_until_it_answers(
-    server: PrivateServer, observe: Observe, engine: str, text: str, answers_count: int
-) -> None:
+def asked_often(server: PrivateServer, observe: Observe, statement: str) -> Both:
+    """What both levels saw of a connection that sends the statement TIMES times."""
     with connected(server) as client:
         client.query("SELECT 1")
-        both = observe(lambda: [client.query(text.format(engine)) for _ in range(TIMES)])
-    agree(both)
+        return observe(lambda: [client.query(statement) for _ in range(TIMES)])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("text", "answers_count"), ASKS)
+def test_asking_another_server_is_no_command_and_no_answer(
+    server: PrivateServer, observe: Observe, engine: str, text: str, answers_count: int
+) -> None:
+    both = asked_often(server, observe, text.format(engine))
     assert both.flow.counts["command"] == both.record.counts["record_read"] == TIMES
     assert both.record.counts["record_write"] == answers_count * TIMES, "requests are no answers"
-    assert both.flow.cells["command", "blocked_network"] > TIMES * LATE_S * 1e9
     shaken = {0: TIMES} if engine in SHAKES else {}
     assert both.flow.handshakes == both.record.handshakes == shaken, "as a client"
     assert both.flow.counts["handshake"] == 0
     for seen in both.flow, both.record:
         assert not {phase for phase, _ in seen.cells} - {"idle", "command"}
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("text", "_answers_count"), ASKS)
+def test_a_command_that_asks_another_server_lasts_until_it_answers(
+    server: PrivateServer, observe: Observe, engine: str, text: str, _answers_count: int
+) -> None:
+    both = asked_often(server, observe, text.format(engine))
+    agree(both)
+    assert both.flow.cells["command", "blocked_network"] > TIMES * LATE_S * 1e9
 
 
 def await_sleep(server: PrivateServer) -> None:

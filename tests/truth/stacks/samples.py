@@ -46,6 +46,7 @@ class Verdict:
     pointer_ends: Counter[tuple[str, int]] = field(default_factory=Counter)
     by_file: Counter[str] = field(default_factory=Counter)
     starts: Counter[int] = field(default_factory=Counter)  # outermost addresses of whole stacks
+    ends_at: Counter[int] = field(default_factory=Counter)  # only the outermost one
     differences: list[str] = field(default_factory=list)
     routes: Counter[Route] = field(default_factory=Counter)
     """Whole stacks of code in user mode with call frame information that perf's copy would hold."""
@@ -147,6 +148,7 @@ class StackCheck:
         if WALK_COUNTS[end] == "complete" and frames:
             verdict.by_tables[name] += 1
             verdict.starts.update(frames[-START_FRAMES:])
+            verdict.ends_at[frames[-1]] += 1
             leaf = functions.at(pc)
             if in_user and depth_bytes <= COPY_BYTES and leaf.start != NOT_DESCRIBED:
                 callers = (functions.at(address - 1) for address in frames)
