@@ -69,8 +69,8 @@ def in_hours(span: Span) -> Span:
     return Span(span.start_wall_ns - span.start_wall_ns % HOUR_NS, span.end_wall_ns)
 
 
-Facts = dict[str, Mapping[str, str]]
-"""Facts by host, as texts. Hosts with the same facts share them."""
+Facts = dict[str, dict[str, str]]
+"""Facts by host, as texts. Hosts with the same facts share them: they are for reading."""
 
 
 def over(
@@ -97,7 +97,7 @@ def by_period(engine: Engine, spans: Sequence[Span], period_ns: int, step_ns: in
     Periods begin with their span; `step_ns`: the length of an interval.
     """
     names = metrics.needed(METRICS)
-    if period_ns == step_ns:  # engines take 3 us to make a group of a single row
+    if period_ns == step_ns:  # a group of a single row costs an engine some microseconds
         condition = " OR ".join(f"({span.condition})" for span in spans)
         found = engine.query(
             f"SELECT host, start_wall_ns AS period_wall_ns, {', '.join(names)} "
@@ -179,7 +179,7 @@ def facts(engine: Engine, span: Span) -> Facts:
 
 
 def facts_of(engine: Engine, spans: Sequence[Span]) -> list[Facts]:
-    """`facts` of several spans."""
+    """`facts` of several spans. A row is filed by the hour of its `first_wall_ns`."""
     inside = [
         f"({in_hours(span).condition} AND first_wall_ns < {span.end_wall_ns:d})" for span in spans
     ]
@@ -214,7 +214,7 @@ def facts_of(engine: Engine, spans: Sequence[Span]) -> list[Facts]:
     return made
 
 
-def _combinations(rows: Any) -> tuple[list[Mapping[str, str]], Any]:
+def _combinations(rows: Any) -> tuple[list[dict[str, str]], Any]:
     """The distinct facts in order, as texts, and the place of each row's among them."""
     numbers = np.zeros(rows.num_rows, dtype=np.int64)
     for name in FACTS:
@@ -226,9 +226,7 @@ def _combinations(rows: Any) -> tuple[list[Mapping[str, str]], Any]:
     order = sorted(range(len(found)), key=lambda at: tuple(found[at].values()))
     places = np.empty(len(found), dtype=np.int64)
     places[order] = np.arange(len(found))
-    texts: list[Mapping[str, str]] = [
-        {name: str(value) for name, value in found[at].items()} for at in order
-    ]
+    texts = [{name: str(value) for name, value in found[at].items()} for at in order]
     return texts, places[numbers]
 
 
