@@ -63,15 +63,20 @@ def group(
     hosts: Sequence[str],
     marked: Sequence[Marked],
     known: tuple[Facts, Facts],
-    sides: tuple[Sums, ...],
+    sides: tuple[Sums, Sums],
 ) -> list[ChangeGroup]:
-    """Hosts with new facts first, then hosts by the metric that explains their other changes."""
-    clusters = {host: known[1].get(host, {}).get("cluster", "") for host in hosts}
+    """Hosts with new facts first, then hosts by the metric that explains their other changes.
+
+    `sides` are the sums over the whole of each side.
+    """
+    clusters = {host: known[1][host]["cluster"] if host in known[1] else "" for host in hosts}
     context = _Context(question, hosts, clusters, sides)
     by_facts: dict[tuple[tuple[str, str, str], ...], list[str]] = defaultdict(list)
     for host in hosts:
-        if changes := _changed_facts(known[0].get(host, {}), known[1].get(host, {})):
-            by_facts[changes].append(host)
+        before, after = known[0].get(host), known[1].get(host)
+        if before and after and before is not after:
+            by_facts[_changed_facts(before, after)].append(host)
+    by_facts.pop((), None)
     told = {host for members in by_facts.values() for host in members}
     by_metric: dict[tuple[str, str], list[Marked]] = defaultdict(list)
     for mark in _roots(marked):
@@ -86,14 +91,12 @@ class _Context(NamedTuple):
     question: Question
     hosts: Sequence[str]
     clusters: Mapping[str, str]
-    sides: tuple[Sums, ...]
+    sides: tuple[Sums, Sums]
 
 
 def _changed_facts(
     before: Mapping[str, str], after: Mapping[str, str]
 ) -> tuple[tuple[str, str, str], ...]:
-    if not before or not after:
-        return ()
     return tuple(
         (name, before[name], after[name]) for name in _COMPARED if before[name] != after[name]
     )
@@ -181,9 +184,9 @@ def _size(mark: Marked) -> float:
     return abs(math.log(mark.change)) if mark.metric.is_log else abs(mark.change)
 
 
-def over_members(members: Sequence[str], sides: tuple[Sums, ...]) -> list[MetricChange]:
+def over_members(members: Sequence[str], sides: tuple[Sums, Sums]) -> list[MetricChange]:
     """Every metric over some hosts, before and after, marked by false-discovery rate."""
-    mine = [metric_changes.whole(kept(side, set(members))) for side in sides]
+    mine = [kept(side, set(members)) for side in sides]
     return metric_changes.over_hosts(mine[0], mine[1], is_paired=True)
 
 

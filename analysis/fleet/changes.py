@@ -58,14 +58,13 @@ def between_times(
         min(before.start_wall_ns, after.start_wall_ns), max(before.end_wall_ns, after.end_wall_ns)
     )
     tier, period_ns = _periods(question, before, after)
+    step_ns = TIERS[tier] * SECOND_NS
     tables = (columns.Interval, columns.Host, columns.ClientNet)
     with question.ask(whole, tier, tables) as (engine, left_out):
-        known = (host_sums.facts(engine, before), host_sums.facts(engine, after))
-        hosts = host_sums.chosen({**known[0], **known[1]}, question.hosts)
-        sums = tuple(
-            host_sums.kept(host_sums.by_period(engine, side, period_ns), hosts)
-            for side in (before, after)
-        )
+        known_before, known_after = host_sums.facts_of(engine, (before, after))
+        hosts = host_sums.chosen({**known_before, **known_after}, question.hosts)
+        found = host_sums.by_period(engine, (before, after), period_ns, step_ns)
+        sums = [host_sums.kept(side, hosts) for side in found]
         nets = networks.changes(engine, before, after, hosts)
     both = sorted(set(sums[0].hosts) & set(sums[1].hosts))
     if not both:
@@ -77,11 +76,10 @@ def between_times(
             ExitCode.USAGE,
         )
     sides = tuple(host_sums.kept(side, set(both)) for side in sums)
-    lines = metric_changes.over_hosts(
-        metric_changes.whole(sides[0]), metric_changes.whole(sides[1]), is_paired=True
-    )
+    whole_sides = sides[0].whole(), sides[1].whole()
+    lines = metric_changes.over_hosts(*whole_sides, is_paired=True)
     marked, is_judged = mark(sides[0], sides[1], with_load=with_load)
-    groups = change_groups.group(question, both, marked, known, sides)
+    groups = change_groups.group(question, both, marked, (known_before, known_after), whole_sides)
     load = "" if with_load else _NOTE_LOAD
     note = _NOTE.format(period=_duration(period_ns), load=load) if is_judged else _NOTE_FEW
     return FleetComparison(
@@ -170,26 +168,25 @@ def mark(before: Sums, after: Sums, *, with_load: bool) -> tuple[list[Marked], b
             continue
         raw = before.of(metric), after.of(metric)
         sides = tuple(_apart(metric_changes.scaled(metric, one)) for one in raw)
-        p = many.p_values(*sides, is_serial=True)
-        found = many.median_differences(*sides, is_serial=True)
-        tests.append((metric, raw, p, found))
-    known = np.concatenate([p[np.isfinite(p)] for _, _, p, _ in tests])
-    bound = verdicts.largest_marked(known.tolist())
+        tests.append((metric, raw, sides, many.p_values(*sides, is_serial=True)))
+    known = np.concatenate([p[np.isfinite(p)] for *_, p in tests])
+    bound = verdicts.largest_marked(known)
     if bound is None:
         return [], bool(len(known))
     marked = []
-    for metric, raw, p, found in tests:
-        with np.errstate(invalid="ignore"):
-            rows = (p <= bound) & (np.abs(found.values) >= metric.least_change)
-            rows &= (found.lows > 0) | (found.highs < 0)
-        for row in np.flatnonzero(rows).tolist():
+    for metric, raw, sides, p in tests:
+        rows = np.flatnonzero(p <= bound)
+        found = many.median_differences(*(side[rows] for side in sides), is_serial=True)
+        middles = [many.medians(side[rows]) for side in raw]
+        is_seen = np.abs(found.values) >= metric.least_change
+        is_seen &= (found.lows > 0) | (found.highs < 0)
+        for at in np.flatnonzero(is_seen).tolist():
             marked.append(
                 Marked(
-                    row,
+                    int(rows[at]),
                     metric,
-                    float(np.nanmedian(raw[0][row])),
-                    float(np.nanmedian(raw[1][row])),
-                    *(metric_changes.back(metric, float(end[row])) for end in found),
+                    *(float(side[at]) for side in middles),
+                    *(metric_changes.back(metric, float(end[at])) for end in found),
                 )
             )
     return marked, True
@@ -199,9 +196,5 @@ def _apart(values: Floats) -> Floats:
     """Each host's values less the median of all hosts in the same period, if they are many."""
     if len(values) < LEAST_UNITS:
         return values
-    common = np.zeros(values.shape[1])
-    for period in range(values.shape[1]):
-        column = values[:, period]
-        known = column[np.isfinite(column)]
-        common[period] = np.median(known) if len(known) else 0.0
-    return values - common
+    by_period = many.medians(values.T)
+    return values - np.where(np.isfinite(by_period), by_period, 0.0)

@@ -13,6 +13,7 @@ from tlstax.analysis.fleet import metrics
 from tlstax.analysis.fleet.columns import HOUR_NS, Host
 from tlstax.analysis.fleet.engines.engine import Engine
 from tlstax.analysis.fleet.metrics import METRICS
+from tlstax.analysis.fleet.store.parquet_files import arrow
 from tlstax.analysis.statistics.units import Floats
 
 FACTS: Final = (
@@ -52,10 +53,10 @@ class Sums:
         """The metric of each host (and period)."""
         return metrics.values(metric, self.by_name)
 
-    def during(self, columns: Floats) -> "Sums":
-        """The sums over some of the periods."""
-        picked = {name: values[:, columns].sum(axis=1) for name, values in self.by_name.items()}
-        return Sums(self.hosts, [], picked)
+    def whole(self) -> "Sums":
+        """All periods together."""
+        added = {name: values.sum(axis=1) for name, values in self.by_name.items()}
+        return Sums(self.hosts, [], added)
 
     def only(self, rows: Sequence[int]) -> "Sums":
         """The sums of some of the hosts."""
@@ -69,7 +70,7 @@ def in_hours(span: Span) -> Span:
 
 
 Facts = dict[str, dict[str, str]]
-"""Facts by host, as texts."""
+"""Facts by host, as texts. Hosts with the same facts share them: they are for reading."""
 
 
 def over(
@@ -90,25 +91,63 @@ def over(
     return Sums(found["host"].to_pylist(), [], {name: _floats(found[name]) for name in names})
 
 
-def by_period(
-    engine: Engine, span: Span, period_ns: int, wanted: Sequence[metrics.Metric] = METRICS
-) -> Sums:
-    """Sums of each host by period, 0 where nothing was recorded."""
-    names = metrics.needed(tuple(wanted))
-    origin = span.start_wall_ns
-    period = f"(start_wall_ns - {origin:d} - (start_wall_ns - {origin:d}) % {period_ns:d})"
-    found = engine.query(
-        f"SELECT host, {period} AS period_ns, {metrics.sum_sql(names)} "
-        f"FROM ({metrics.scaled_sql(names, span.condition)}) scaled GROUP BY host, {period}"
-    )
-    hosts, rows = numbered(found["host"])
-    starts, places = np.unique(found["period_ns"].to_numpy(), return_inverse=True)
-    by_name = {}
+def by_period(engine: Engine, spans: Sequence[Span], period_ns: int, step_ns: int) -> list[Sums]:
+    """Sums of each host by period, 0 where nothing was recorded, for spans that do not overlap.
+
+    Periods begin with their span; `step_ns`: the length of an interval.
+    """
+    names = metrics.needed(METRICS)
+    if period_ns == step_ns:  # a group of a single row costs an engine some microseconds
+        condition = " OR ".join(f"({span.condition})" for span in spans)
+        found = engine.query(
+            f"SELECT host, start_wall_ns AS period_wall_ns, {', '.join(names)} "
+            f"FROM ({metrics.scaled_sql(names, condition)}) scaled"
+        )
+    else:  # groups of both spans at once are so many that they do not fit into caches
+        parts = []
+        for span in spans:
+            period = f"start_wall_ns - (start_wall_ns - {span.start_wall_ns:d}) % {period_ns:d}"
+            parts.append(
+                engine.query(
+                    f"SELECT host, {period} AS period_wall_ns, {metrics.sum_sql(names)} "
+                    f"FROM ({metrics.scaled_sql(names, span.condition)}) scaled "
+                    f"GROUP BY host, {period}"
+                )
+            )
+        found = arrow().concat_tables(parts)
+    hosts, at_host = numbered(found["host"])
+    at_period, starts_ns = _numbers(found["period_wall_ns"].to_numpy(), spans, period_ns)
+    shape = len(hosts), sum(map(len, starts_ns))
+    cells = at_host * shape[1] + at_period
+    size = shape[0] * shape[1]
+    tables: dict[str, Floats] = {}
     for name in names:
-        table: Floats = np.zeros((len(hosts), len(starts)))
-        table[rows, places] = _floats(found[name])
-        by_name[name] = table
-    return Sums(hosts, (starts + origin).tolist(), by_name)
+        added: Any = np.bincount(cells, _floats(found[name]), size)
+        tables[name] = added.reshape(shape)
+    is_known = np.bincount(cells, minlength=size).reshape(shape) > 0
+    made, first = [], 0
+    for mine_ns in starts_ns:
+        mine = slice(first, first := first + len(mine_ns))
+        part = Sums(hosts, mine_ns, {name: table[:, mine] for name, table in tables.items()})
+        rows = np.flatnonzero(is_known[:, mine].any(axis=1)).tolist()
+        made.append(part if len(rows) == len(hosts) else part.only(rows))
+    return made
+
+
+def _numbers(times_ns: Any, spans: Sequence[Span], period_ns: int) -> tuple[Any, list[list[int]]]:
+    """The period of each time, of those that have any; and their starts by span."""
+    numbers = np.zeros(len(times_ns), dtype=np.int64)
+    starts: list[Any] = []
+    for span in spans:
+        inside = (times_ns >= span.start_wall_ns) & (times_ns < span.end_wall_ns)
+        count = -(-(span.end_wall_ns - span.start_wall_ns) // period_ns)
+        before = sum(map(len, starts))
+        numbers[inside] = (times_ns[inside] - span.start_wall_ns) // period_ns + before
+        starts.append(span.start_wall_ns + np.arange(count) * period_ns)
+    is_used = np.bincount(numbers, minlength=sum(map(len, starts))) > 0
+    ends = np.cumsum([len(of) for of in starts])
+    used = [of[part] for of, part in zip(starts, np.split(is_used, ends[:-1]), strict=True)]
+    return (np.cumsum(is_used) - 1)[numbers], [of.tolist() for of in used]
 
 
 def numbered(names: Any) -> tuple[list[str], Any]:
@@ -127,7 +166,7 @@ def literal(text: str) -> str:
 
 
 def _floats(column: Any) -> Floats:
-    values: Floats = column.to_numpy().astype(np.float64)
+    values: Floats = column.to_numpy().astype(np.float64, copy=False)
     return values
 
 
@@ -136,19 +175,59 @@ def facts(engine: Engine, span: Span) -> Facts:
 
     Facts are hourly, so a recording of the first hour may have ended before the span.
     """
-    condition = f"{in_hours(span).condition} AND first_wall_ns < {span.end_wall_ns:d}"
-    names = ", ".join(f"host.{name} AS {name}" for name in ("host", *FACTS))
-    found = engine.query(
-        f"SELECT DISTINCT {names} FROM host INNER JOIN (SELECT host AS name, MAX(first_wall_ns) AS "
-        f"latest_ns FROM host WHERE {condition} GROUP BY host) newest "
-        "ON host.host = newest.name AND host.first_wall_ns = newest.latest_ns ORDER BY host, "
-        f"{', '.join(FACTS)}"
+    return facts_of(engine, [span])[0]
+
+
+def facts_of(engine: Engine, spans: Sequence[Span]) -> list[Facts]:
+    """`facts` of several spans. A row is filed by the hour of its `first_wall_ns`."""
+    inside = [
+        f"({in_hours(span).condition} AND first_wall_ns < {span.end_wall_ns:d})" for span in spans
+    ]
+    sides = [f"latest_{number}" for number in range(len(spans))]
+    latest = ", ".join(
+        f"MAX(CASE WHEN {condition} THEN first_wall_ns ELSE -1 END) AS {side}"
+        for condition, side in zip(inside, sides, strict=True)
     )
-    columns = {name: [str(value) for value in found[name].to_pylist()] for name in FACTS}
-    return {
-        host: {name: columns[name][row] for name in FACTS}
-        for row, host in enumerate(found["host"].to_pylist())
-    }
+    newest = engine.query(
+        f"SELECT host, {latest} FROM host WHERE {' OR '.join(inside)} GROUP BY host"
+    )
+    times = [newest[side].to_numpy() for side in sides]
+    known = np.unique(np.concatenate(times))
+    hours = np.unique(known[known >= 0] // HOUR_NS * HOUR_NS).tolist() or [0]
+    found = engine.query(
+        f"SELECT host, {', '.join(FACTS)}, first_wall_ns FROM host "
+        f"WHERE start_wall_ns IN ({', '.join(f'{hour:d}' for hour in hours)})"
+    )
+    hosts, at_host = numbered(found["host"])
+    place = {host: at for at, host in enumerate(hosts)}
+    places = np.array([place.get(host, -1) for host in newest["host"].to_pylist()], dtype=np.int64)
+    combinations, of_row = _combinations(found)
+    made: list[Facts] = []
+    for of in times:
+        wanted = np.full(len(hosts), -1)
+        wanted[places[places >= 0]] = of[places >= 0]
+        is_wanted = (found["first_wall_ns"].to_numpy() == wanted[at_host]) & (wanted[at_host] >= 0)
+        last = np.full(len(hosts), -1)
+        np.maximum.at(last, at_host[is_wanted], of_row[is_wanted])
+        seen = np.flatnonzero(last >= 0).tolist()
+        made.append({hosts[at]: combinations[last[at]] for at in seen})
+    return made
+
+
+def _combinations(rows: Any) -> tuple[list[dict[str, str]], Any]:
+    """The distinct facts in order, as texts, and the place of each row's among them."""
+    numbers = np.zeros(rows.num_rows, dtype=np.int64)
+    for name in FACTS:
+        encoded = rows[name].combine_chunks().dictionary_encode()
+        numbers = numbers * len(encoded.dictionary) + encoded.indices.to_numpy()
+        numbers = np.unique(numbers, return_inverse=True)[1]
+    _, first = np.unique(numbers, return_index=True)
+    found = rows.take(first).select(FACTS).to_pylist()
+    order = sorted(range(len(found)), key=lambda at: tuple(found[at].values()))
+    places = np.empty(len(found), dtype=np.int64)
+    places[order] = np.arange(len(found))
+    texts = [{name: str(value) for name, value in found[at].items()} for at in order]
+    return texts, places[numbers]
 
 
 def chosen(known: Facts, conditions: Sequence[str]) -> set[str]:
@@ -183,7 +262,8 @@ def chosen(known: Facts, conditions: Sequence[str]) -> set[str]:
 
 def kept(sums: Sums, hosts: set[str]) -> Sums:
     """The sums of these hosts."""
-    return sums.only([row for row, name in enumerate(sums.hosts) if name in hosts])
+    rows = [row for row, name in enumerate(sums.hosts) if name in hosts]
+    return sums if len(rows) == len(sums.hosts) else sums.only(rows)
 
 
 assert set(FACTS) < set(Host._fields)

@@ -15,7 +15,6 @@ from tlstax.analysis.fleet import histograms
 from tlstax.analysis.fleet.engines.engine import BUCKETS, Engine
 from tlstax.analysis.fleet.histograms import LEAST, MOST, SCALE
 from tlstax.analysis.fleet.host_sums import Facts, Span, literal, numbered
-from tlstax.analysis.fleet.store import parquet_files
 from tlstax.analysis.model.fleet import Figure, LatencyLine, QuantileFigure
 from tlstax.analysis.statistics import shares
 from tlstax.analysis.statistics.units import Floats, rounds
@@ -43,9 +42,9 @@ def by_host(engine: Engine, span: Span, phase: str = "", host: str = "") -> dict
         f"WHERE {' AND '.join(conditions)} GROUP BY phase, host, bucket"
     )
     made = {}
-    phases = np.array(found["phase"].to_pylist(), dtype=object)
-    for name in sorted(set(phases.tolist())):
-        rows = found.filter(parquet_files.arrow().array(phases == name))
+    phases, at_phase = numbered(found["phase"])
+    for number, name in enumerate(phases):
+        rows = found.take(np.flatnonzero(at_phase == number))
         hosts, at_host = numbered(rows["host"])
         buckets, at_bucket = np.unique(rows["bucket"].to_numpy(), return_inverse=True)
         counts: Floats = np.zeros((len(hosts), len(buckets)))

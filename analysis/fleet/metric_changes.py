@@ -13,11 +13,6 @@ from tlstax.analysis.statistics.medians import Estimate
 from tlstax.analysis.statistics.units import Floats, rounds
 
 
-def whole(sums: Sums) -> Sums:
-    """All periods together."""
-    return sums.during(np.ones(len(sums.starts_ns), dtype=bool))
-
-
 def over_hosts(before: Sums, after: Sums, *, is_paired: bool) -> list[MetricChange]:
     """Every metric over hosts, marked by false-discovery rate."""
     units = rounds(len(before.hosts), HOSTS), rounds(len(after.hosts), HOSTS)

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Client networks that resume, or fail, more or less often than before."""
 
-from collections import defaultdict
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tlstax.analysis.fleet import metric_changes
 from tlstax.analysis.fleet.engines.engine import Engine
 from tlstax.analysis.fleet.figures import HOSTS
-from tlstax.analysis.fleet.host_sums import Span
+from tlstax.analysis.fleet.host_sums import Span, numbered
 from tlstax.analysis.fleet.metrics import BY_NAME, Metric
 from tlstax.analysis.model.fleet import ChangeGroup
 from tlstax.analysis.quantities import share_text
@@ -17,10 +18,14 @@ from tlstax.analysis.statistics import medians, verdicts
 from tlstax.analysis.statistics.medians import Estimate
 from tlstax.analysis.statistics.units import Floats, Units, rounds
 
+Places = npt.NDArray[np.int64]
+
+_COUNTS: Final = ("full_count", "resumed_count", "failed_count")
 _SUMS: Final = {
-    "resumed_share": ("resumed_count", "full_count + resumed_count"),
-    "failed_share": ("failed_count", "full_count + resumed_count + failed_count"),
+    "resumed_share": ("resumed_count", _COUNTS[:2]),
+    "failed_share": ("failed_count", _COUNTS),
 }
+"""What is divided by the sum of what."""
 _CAUSES: Final = {
     ("resumed_share", verdicts.LESS): "these clients no longer keep or send their sessions",
     ("resumed_share", verdicts.MORE): "these clients keep their sessions now",
@@ -35,8 +40,20 @@ class _Test(NamedTuple):
     metric: Metric
     hosts: list[str]
     sides: tuple[Floats, Floats]
-    estimate: Estimate
+    """As statistics take them: a first place that they do not use, then the hosts."""
+    units: Units
     p: float | None
+
+
+class _Pairs(NamedTuple):
+    """Hosts that know a network on both sides: in order of the networks' names, then of theirs."""
+
+    networks: list[str]
+    hosts: list[str]
+    network_of: Places
+    host_of: Places
+    sides: tuple[Mapping[str, Floats], Mapping[str, Floats]]
+    """Sums by name."""
 
 
 def changes(engine: Engine, before: Span, after: Span, hosts: set[str]) -> list[ChangeGroup]:
@@ -44,73 +61,73 @@ def changes(engine: Engine, before: Span, after: Span, hosts: set[str]) -> list[
 
     The unit is the host. Empty where no address prefix was recorded.
     """
-    sums = [_sums(engine, span) for span in (before, after)]
-    tests = [
-        test
-        for network in sorted(sums[0].keys() & sums[1].keys())
-        for name in _SUMS
-        if (test := _test(network, name, sums[0][network], sums[1][network], hosts)) is not None
-    ]
-    judged = verdicts.judge_all([(test.estimate, test.p) for test in tests])
-    return [
-        _group(test, verdict)
-        for test, verdict in zip(tests, judged, strict=True)
-        if verdict in (verdicts.MORE, verdicts.LESS)
-        and abs(test.estimate.value) >= test.metric.least_change
-    ]
+    pairs = _paired(_sums(engine, before, after), hosts)
+    tests = [test for name in _SUMS for test in _tests(pairs, BY_NAME[name])]
+    tests.sort(key=lambda test: test.network)
+    bound = verdicts.largest_marked([test.p for test in tests if test.p is not None])
+    groups = []
+    for test in tests:
+        if bound is None or test.p is None or test.p > bound:
+            continue
+        units = test.units, test.units
+        found = medians.difference(*test.sides, units, is_paired=True)
+        verdict = verdicts.judge(found)
+        is_counting = abs(found.value) >= test.metric.least_change
+        if is_counting and verdict in (verdicts.MORE, verdicts.LESS):
+            groups.append(_group(test, found, verdict))
+    return groups
 
 
-Counts = dict[str, dict[str, tuple[float, float]]]
-"""Above and below by host and metric."""
-
-
-def _sums(engine: Engine, span: Span) -> dict[str, Counts]:
-    """By network."""
-    parts = ", ".join(
-        f"SUM(CAST({text} AS DOUBLE)) AS {name}_{place}"
-        for name, texts in _SUMS.items()
-        for place, text in zip(("above", "below"), texts, strict=True)
-    )
-    found = engine.query(
-        f"SELECT network, host, {parts} FROM client_net WHERE {span.condition} "
-        "GROUP BY network, host"
-    )
-    made: dict[str, Counts] = defaultdict(dict)
-    for row in found.to_pylist():
-        made[row["network"]][row["host"]] = {
-            name: (row[f"{name}_above"], row[f"{name}_below"]) for name in _SUMS
-        }
-    return made
-
-
-def _test(network: str, name: str, before: Counts, after: Counts, hosts: set[str]) -> _Test | None:
-    """The hosts that know the network on both sides, paired; None for fewer than 8."""
-    metric = BY_NAME[name]
-    both = sorted(
-        host
-        for host in before.keys() & after.keys() & hosts
-        if min(side[host][name][1] for side in (before, after)) >= metric.least_below
-    )
-    units = Units(len(both), HOSTS)
-    if not units.have_interval:
-        return None
-    sides = tuple(
-        np.array([np.nan, *(side[host][name][0] / side[host][name][1] for host in both)])
-        for side in (before, after)
-    )
-    pair = rounds(len(both), HOSTS), rounds(len(both), HOSTS)
-    return _Test(
-        network,
-        metric,
-        both,
-        (sides[0][1:], sides[1][1:]),
-        medians.difference(sides[0], sides[1], pair, is_paired=True),
-        verdicts.p_value(sides[0], sides[1], pair, is_paired=True),
+def _sums(engine: Engine, before: Span, after: Span) -> Any:
+    """Handshakes by network and host, and whether they were after the change."""
+    parts = ", ".join(f"SUM(CAST({name} AS DOUBLE)) AS {name}" for name in _COUNTS)
+    is_after = f"CASE WHEN {after.condition} THEN 1 ELSE 0 END"
+    return engine.query(
+        f"SELECT network, host, {is_after} AS is_after, {parts} FROM client_net "
+        f"WHERE ({before.condition}) OR ({after.condition}) GROUP BY network, host, {is_after}"
     )
 
 
-def _group(test: _Test, verdict: str) -> ChangeGroup:
-    line = metric_changes.change_of(test.metric, test.estimate, test.p, test.sides, verdict)
+def _paired(found: Any, hosts: set[str]) -> _Pairs:
+    """What both sides have of these hosts."""
+    networks, network_of = numbered(found["network"])
+    names, host_of = numbered(found["host"])
+    keys = network_of * max(len(names), 1) + host_of
+    is_after = found["is_after"].to_numpy() == 1
+    first_rows, second_rows = np.flatnonzero(~is_after), np.flatnonzero(is_after)
+    _, *at = np.intersect1d(
+        keys[first_rows], keys[second_rows], assume_unique=True, return_indices=True
+    )
+    first_rows, second_rows = first_rows[at[0]], second_rows[at[1]]
+    is_chosen = np.array([name in hosts for name in names], dtype=bool)
+    is_kept = is_chosen[host_of[first_rows]]
+    first_rows, second_rows = first_rows[is_kept], second_rows[is_kept]
+    sides = (
+        {name: found[name].to_numpy()[first_rows] for name in _COUNTS},
+        {name: found[name].to_numpy()[second_rows] for name in _COUNTS},
+    )
+    return _Pairs(networks, names, network_of[first_rows], host_of[first_rows], sides)
+
+
+def _tests(pairs: _Pairs, metric: Metric) -> Iterator[_Test]:
+    """A test of each network that enough hosts know."""
+    above, below = _SUMS[metric.name]
+    whole = [np.sum([side[name] for name in below], axis=0) for side in pairs.sides]
+    enough = np.flatnonzero(np.minimum(whole[0], whole[1]) >= metric.least_below)
+    shares = [side[above][enough] / of[enough] for side, of in zip(pairs.sides, whole, strict=True)]
+    networks, starts = np.unique(pairs.network_of[enough], return_index=True)
+    for network, rows in zip(networks, np.split(np.arange(len(enough)), starts[1:]), strict=False):
+        units = rounds(len(rows), HOSTS)
+        if units.have_interval:
+            first, second = (np.append([np.nan], side[rows]) for side in shares)
+            p = verdicts.p_value(first, second, (units, units), is_paired=True)
+            names = [pairs.hosts[at] for at in pairs.host_of[enough[rows]]]
+            yield _Test(pairs.networks[network], metric, names, (first, second), units, p)
+
+
+def _group(test: _Test, found: Estimate, verdict: str) -> ChangeGroup:
+    sides = test.sides[0][1:], test.sides[1][1:]
+    line = metric_changes.change_of(test.metric, found, test.p, sides, verdict)
     ends = f"{share_text(line.before or 0.0)} → {share_text(line.after or 0.0)}"
     return ChangeGroup(
         "network",

@@ -46,14 +46,14 @@ def top(question: Question, metric: Metric, most: int, group_by: str, phase: str
         found = findings(engine, span, hosts)
         grouped = latencies.by_fact(engine, span, known, hosts, group_by, phase) if group_by else []
     values = sums.of(metric)
-    lines = _lines(question, metric, sums.hosts, values, known)
+    lines, far_count = _lines(question, metric, sums.hosts, values, known, most)
     fleet = figure(values)
     ordered = values[np.isfinite(values)]
     return FleetTop(
         FLEET_VERSION,
         f"Hosts by {metric.label}",
         question.scope(span, tier, len(sums.hosts), left_out),
-        _sentence(metric, lines, fleet),
+        _sentence(metric, lines, far_count, fleet),
         facts_of(metric),
         fleet,
         float(ordered.sum()) if metric.unit in _ADDED_UP else None,
@@ -66,25 +66,33 @@ def top(question: Question, metric: Metric, most: int, group_by: str, phase: str
 
 
 def _lines(
-    question: Question, metric: Metric, hosts: Sequence[str], values: Floats, known: Facts
-) -> list[HostLine]:
-    """All hosts with a value, the largest first."""
+    question: Question,
+    metric: Metric,
+    hosts: Sequence[str],
+    values: Floats,
+    known: Facts,
+    most: int,
+) -> tuple[list[HostLine], int]:
+    """The hosts that are shown, the largest first, and how many are far above the others."""
     bound = far_out(values)[1]
+    plain = values.tolist()
     order = sorted(
-        np.flatnonzero(np.isfinite(values)).tolist(), key=lambda row: (-values[row], hosts[row])
+        np.flatnonzero(np.isfinite(values)).tolist(), key=lambda row: (-plain[row], hosts[row])
     )
-    return [
+    far_count = int((values[order] > bound).sum())
+    lines = [
         HostLine(
             host=hosts[row],
             cluster=known.get(hosts[row], {}).get("cluster", ""),
             server=server_of(known, hosts[row]),
             tls_library=known.get(hosts[row], {}).get("tls_library", "unknown"),
-            value=float(values[row]),
-            is_outlier=bool(values[row] > bound),
+            value=plain[row],
+            is_outlier=bool(plain[row] > bound),
             report=question.report(hosts[row]),
         )
-        for row in order
+        for row in order[: max(most, min(far_count, _OUTLIERS_MAX))]
     ]
+    return lines, far_count
 
 
 def server_of(known: Facts, host: str) -> str:
@@ -108,14 +116,13 @@ def _ranges(ordered: Floats) -> list[HostRange]:
     ]
 
 
-def _sentence(metric: Metric, lines: Sequence[HostLine], fleet: Figure) -> str:
+def _sentence(metric: Metric, lines: Sequence[HostLine], far_count: int, fleet: Figure) -> str:
     if not lines or fleet.value is None:
         return f"No host was seen enough for {metric.label}."
     first = lines[0]
     text = quantities.plain(value_text(metric.unit, first.value))
     middle = quantities.plain(value_text(metric.unit, fleet.value))
-    outliers = sum(line.is_outlier for line in lines)
-    far = f"; {outliers:,} are far above the others" if outliers else ""
+    far = f"; {far_count:,} are far above the others" if far_count else ""
     hosts = "hosts have" if fleet.host_count != 1 else "host has"
     return (
         f"{metric.label[0].upper()}{metric.label[1:]}: {first.host} has most, {text}; "
@@ -163,12 +170,12 @@ def by_finding(question: Question, finding: str, most: int) -> FleetTop:
     names = sorted(mine)
     values: Floats = np.array([mine[name] for name in names], dtype=np.float64)
     metric = _finding_metric(finding)
-    lines = _lines(question, metric, names, values, known)
+    lines, far_count = _lines(question, metric, names, values, known, most)
     return FleetTop(
         FLEET_VERSION,
         f"Hosts with the finding {finding}",
         question.scope(span, "1h", len(hosts), left_out),
-        _sentence(metric, lines, figure(values)),
+        _sentence(metric, lines, far_count, figure(values)),
         facts_of(metric),
         figure(values),
         None,

@@ -9,10 +9,11 @@ tests/unit/statistics/test_many.py.
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tlstax.analysis.statistics.medians import SERIAL_LEVEL
 from tlstax.analysis.statistics.units import Floats
-from tlstax.analysis.statistics.verdicts import SERIAL_FACTOR
+from tlstax.analysis.statistics.verdicts import SERIAL_FACTOR, student_tails
 from tlstax.collectors.capture.order_statistics import LEAST_UNITS, LEVEL, median_ranks
 
 
@@ -35,34 +36,36 @@ def p_values(before: Floats, after: Floats, *, is_serial: bool) -> Floats:
     found: Floats = np.full(len(least), np.nan)
     for count in np.unique(least[least >= LEAST_UNITS]).tolist():
         rows = least == count
-        found[rows] = _student_tails(np.where(errors[rows] > 0, t[rows], 0.0), int(count) - 1)
+        found[rows] = student_tails(np.where(errors[rows] > 0, t[rows], 0.0), int(count) - 1)
     is_exact = (least >= LEAST_UNITS) & (errors == 0)
     found[is_exact] = (means[0] == means[1])[is_exact]
     return found
 
 
-def _student_tails(t: Floats, freedom: int) -> Floats:
-    """`verdicts.student_tail` of many values."""
-    angles = np.arctan(np.abs(t) / np.sqrt(freedom))
-    cosines, sines = np.cos(angles), np.sin(angles)
-    odd = freedom % 2
-    terms = cosines if odd else np.ones_like(cosines)
-    totals = terms if freedom > 1 else np.zeros_like(cosines)
-    for step in range(2 + odd, freedom - 1, 2):
-        terms = terms * (cosines * cosines * (step - 1) / step)
-        totals = totals + terms
-    inside = 2 / np.pi * (angles + sines * totals) if odd else sines * totals
-    tails: Floats = np.clip(1.0 - inside, 0.0, 1.0)
-    return tails
-
-
 def median_differences(before: Floats, after: Floats, *, is_serial: bool) -> Differences:
     """The difference of the medians with its bounds, as `medians.difference` of unpaired sides."""
-    first, second = (_medians(side, is_serial) for side in (before, after))
+    first, second = (_medians(side, is_serial=is_serial) for side in (before, after))
     values = second.values - first.values
     below = np.hypot(second.values - second.lows, first.highs - first.values)
     above = np.hypot(second.highs - second.values, first.values - first.lows)
     return Differences(values, values - below, values + above)
+
+
+def medians(side: Floats) -> Floats:
+    """The median of each row; NaN where it has no unit."""
+    if np.isfinite(side).all() and side.size:
+        return np.asarray(np.median(side, axis=1))
+    ordered, counts = _ordered(side)
+    middle = np.stack([np.maximum(counts - 1, 0) // 2, counts // 2], axis=1)
+    ends = np.take_along_axis(ordered, np.minimum(middle, ordered.shape[1] - 1), axis=1)
+    found: Floats = ends.sum(axis=1) / 2
+    return found
+
+
+def _ordered(side: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """The known units of each row in order, with NaN behind them, and how many they are."""
+    known = np.isfinite(side)
+    return np.sort(np.where(known, side, np.nan), axis=1), known.sum(axis=1)
 
 
 def _moments(side: Floats) -> tuple[Floats, Floats, Floats]:
@@ -77,17 +80,13 @@ def _moments(side: Floats) -> tuple[Floats, Floats, Floats]:
     return counts, means, variances
 
 
-def _medians(side: Floats, is_serial: bool) -> Differences:
+def _medians(side: Floats, *, is_serial: bool) -> Differences:
     """The median of each row with its bounds; rows with fewer than LEAST_UNITS have none."""
-    ordered = np.sort(np.where(np.isfinite(side), side, np.nan), axis=1)
-    counts = np.isfinite(ordered).sum(axis=1)
-    found = Differences(*(np.full(len(ordered), np.nan) for _ in range(3)))
-    for count in np.unique(counts[counts > 0]).tolist():
+    ordered, counts = _ordered(side)
+    found = Differences(medians(side), *(np.full(len(ordered), np.nan) for _ in range(2)))
+    for count in np.unique(counts[counts >= LEAST_UNITS]).tolist():
         rows = counts == count
         known = ordered[rows, :count]
-        found.values[rows] = np.median(known, axis=1)
-        if count < LEAST_UNITS:
-            continue
         rank, weight = median_ranks(count, SERIAL_LEVEL if is_serial else LEVEL)
         found.lows[rows] = (1 - weight) * known[:, rank - 1] + weight * known[:, rank]
         found.highs[rows] = (1 - weight) * known[:, -rank] + weight * known[:, -rank - 1]

@@ -11,13 +11,14 @@ of a marked difference excludes zero as well, which one disturbed unit does not 
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
 from tlstax.analysis.statistics.medians import Estimate, has_interval
 from tlstax.analysis.statistics.units import Floats, Units
 
+_Number = TypeVar("_Number", float, Floats)
 FALSE_SHARE: Final = 0.05
 """Share of the marked differences that may be noise."""
 MORE: Final = "more"
@@ -79,14 +80,12 @@ def judge_all(found: Sequence[tuple[Estimate, float | None]]) -> list[str]:
     return verdicts
 
 
-def largest_marked(p_values: Sequence[float]) -> float | None:
+def largest_marked(p_values: Sequence[float] | Floats) -> float | None:
     """The largest p-value that is marked (Benjamini and Hochberg 1995), None if none is."""
-    count = len(p_values)
-    marked = None
-    for place, p in enumerate(sorted(p_values), start=1):
-        if p <= FALSE_SHARE * place / count:
-            marked = p
-    return marked
+    ordered = np.sort(np.asarray(p_values, dtype=np.float64))
+    count = len(ordered)
+    marked = ordered[ordered <= FALSE_SHARE * np.arange(1, count + 1) / max(count, 1)]
+    return float(marked[-1]) if len(marked) else None
 
 
 def normal_tail(change: float, error: float) -> float:
@@ -97,17 +96,30 @@ def normal_tail(change: float, error: float) -> float:
 
 
 def student_tail(t: float, freedom: int) -> float:
-    """P(|T| > |t|) of Student's t with a whole number of degrees of freedom.
+    """P(|T| > |t|) of Student's t with a whole number of degrees of freedom."""
+    angle = math.atan(abs(t) / math.sqrt(freedom))
+    inside = _student_inside(angle, math.cos(angle), math.sin(angle), freedom)
+    return min(1.0, max(0.0, 1.0 - inside))
+
+
+def student_tails(t: Floats, freedom: int) -> Floats:
+    """`student_tail` of many values."""
+    angles = np.arctan(np.abs(t) / math.sqrt(freedom))
+    inside = _student_inside(angles, np.cos(angles), np.sin(angles), freedom)
+    return np.clip(1.0 - inside, 0.0, 1.0)
+
+
+def _student_inside(angle: _Number, cosine: _Number, sine: _Number, freedom: int) -> _Number:
+    """P(|T| <= |t|) for the angle whose tangent is |t| / sqrt(freedom).
 
     The finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4.
     """
-    angle = math.atan(abs(t) / math.sqrt(freedom))
-    cosine, sine = math.cos(angle), math.sin(angle)
-    odd = freedom % 2
-    term = cosine if odd else 1.0
-    total = term if freedom > 1 else 0.0
-    for step in range(2 + odd, freedom - 1, 2):
-        term *= cosine * cosine * (step - 1) / step
-        total += term
-    inside = 2 / math.pi * (angle + sine * total) if odd else sine * total
-    return min(1.0, max(0.0, 1.0 - inside))
+    is_odd = freedom % 2
+    if freedom == 1:
+        return 2 / math.pi * angle
+    square = cosine * cosine
+    total = term = cosine if is_odd else cosine**0
+    for step in range(2 + is_odd, freedom - 1, 2):
+        term = term * (square * (step - 1) / step)
+        total = total + term
+    return 2 / math.pi * (angle + sine * total) if is_odd else sine * total

@@ -7,7 +7,6 @@ interpolated (Hettmansperger and Sheather 1986), so that the interval of eight v
 that of 93 % nor that of 99.2 %.
 """
 
-import math
 from collections.abc import Sequence
 from functools import cache
 from typing import Final
@@ -31,10 +30,11 @@ def median_bounds(ordered: Sequence[float], level: float = LEVEL) -> tuple[float
 @cache
 def median_ranks(count: int, level: float = LEVEL) -> tuple[int, float]:
     """The outer rank from each end, and the weight of the next inner one."""
-    outside = 2 / 2**count
-    rank = 1
-    while outside + (more := 2 * math.comb(count, rank) / 2**count) <= 1 - level:
+    all_ways = 2**count
+    outside, ways, rank = 2 / all_ways, count, 1
+    while outside + (more := 2 * ways / all_ways) <= 1 - level:
         outside += more
+        ways = ways * (count - rank) // (rank + 1)  # count over rank + 1, exactly
         rank += 1
     if outside > 1 - level:
         return 1, 0.0

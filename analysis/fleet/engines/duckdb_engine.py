@@ -79,6 +79,7 @@ def open_views(views: Views) -> DuckDb:
         f"threads = {threads}",
         "temp_directory = ''",
         "python_enable_replacements = false",
+        "parquet_metadata_cache = true",
         f"allowed_directories = [{_text(str(views.data))}]",
         "enable_external_access = false",
         "lock_configuration = true",

@@ -47,3 +47,10 @@ def test_intervals_are_those_of_one(sides: tuple[Floats, Floats], is_serial: boo
             assert (found.lows[number], found.highs[number]) == pytest.approx((one.low, one.high))
         else:
             assert np.isnan(found.lows[number])
+
+
+def test_medians_of_rows_leave_out_units_without_a_value(sides: tuple[Floats, Floats]) -> None:
+    for side in (*sides, sides[0][2:3], np.empty((0, 4)), np.array([[3.0, np.inf, 1.0]])):
+        known = [row[np.isfinite(row)] for row in side]
+        expected = [np.median(row) if len(row) else np.nan for row in known]
+        assert many.medians(side) == pytest.approx(expected, nan_ok=True)

@@ -2,6 +2,7 @@
 """Units, ranks and verdicts, against published values and by hand."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tlstax.analysis.statistics import medians, shares, units, verdicts
 from tlstax.analysis.statistics.medians import Estimate
 from tlstax.analysis.statistics.sources import ErrorSources
+from tlstax.collectors.capture.order_statistics import median_ranks
 
 EIGHT = np.array([0.0, 5.0, 1.0, 8.0, 3.0, 2.0, 7.0, 4.0, 6.0])
 
@@ -70,6 +72,33 @@ def test_a_total_lies_within_its_bounds() -> None:
 def test_student_against_any_table(t: float, freedom: int, p: float) -> None:
     assert verdicts.student_tail(t, freedom) == pytest.approx(p, rel=2e-3)
     assert verdicts.student_tail(0.0, freedom) == 1.0
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 8, 11, 200])
+def test_many_tails_are_those_of_one(freedom: int) -> None:
+    t = np.array([-40.0, -1.0, 0.0, 0.3, 2.0, 9.0])
+    found = verdicts.student_tails(t, freedom)
+    assert found == pytest.approx([verdicts.student_tail(one, freedom) for one in t.tolist()])
+    assert (found >= 0).all()
+
+
+@pytest.mark.parametrize("count", [8, 9, 40, 333])
+@pytest.mark.parametrize("level", [0.95, 0.99])
+def test_the_ranks_of_a_median_are_those_of_the_binomial_distribution(
+    count: int, level: float
+) -> None:
+    rank, weight = median_ranks(count, level)
+
+    def outside(at: int) -> Fraction:
+        return Fraction(2 * sum(math.comb(count, k) for k in range(at)), 2**count)
+
+    assert outside(rank) <= 1 - level < outside(rank + 1) or (rank, weight) == (1, 0.0)
+    assert 0 <= weight < 1
+
+
+def test_the_ranks_of_ten_thousand_hosts_are_near_those_of_the_normal_distribution() -> None:
+    rank, weight = median_ranks(10_000, 0.95)
+    assert rank + weight == pytest.approx(5000.5 - 1.96 * 50, abs=0.5)
 
 
 def test_the_published_example_of_benjamini_and_hochberg() -> None:

@@ -116,6 +116,29 @@ def test_footers_of_hours_with_news_are_read_and_of_no_other(
     assert totals(BUCKET) == before
 
 
+@pytest.mark.parametrize("method", ["put", "remove"])
+def test_intervals_are_merged_and_removed_last(
+    method: str, rolled: RolledUp, objects: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # While an hour has several objects of intervals, a run that was killed is continued.
+    for number in (1, 2):
+        adding.add(renamed(rolled, f"db{number}", number), BUCKET)
+    keys: list[str] = []
+    real: Callable[..., Any] = getattr(Bucket, method)
+
+    def note(self: Bucket, *given: Any) -> Any:
+        keys.append(given[-1])
+        return real(self, *given)
+
+    monkeypatch.setattr(Bucket, method, note)
+    settle(objects)
+    for tier in TIERS:
+        tables = [key.split("/")[1] for key in keys if key.startswith(f"tier={tier}/")]
+        first = tables.index("table=interval")
+        assert first > 0
+        assert set(tables[first:]) == {"table=interval"}
+
+
 def test_one_recording_alone_stays_as_it_is(rolled: RolledUp, objects: Path) -> None:
     adding.add(rolled, BUCKET)
     assert open_hours() == {}

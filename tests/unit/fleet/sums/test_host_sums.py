@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Facts of hosts, and sums by period: the same by whichever query they are read."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tlstax.analysis.fleet import columns, host_sums, location, ranking
+from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS
+from tlstax.analysis.fleet.engines.engine import Engine
+from tlstax.analysis.fleet.engines.opening import open_engine
+from tlstax.analysis.fleet.host_sums import FACTS, Span
+from tlstax.analysis.fleet.metrics import BY_NAME
+from tlstax.analysis.fleet.question import Question
+from tlstax.analysis.fleet.rollup.capture import RolledUp
+from tlstax.analysis.fleet.store import parquet_files
+from tlstax.analysis.fleet.store.layout import Place, part_name
+from tlstax.tests import fleet_writer
+from tlstax.tests.fleet_replay import START_NS, Fleet
+
+NOON = START_NS + 12 * HOUR_NS
+BEFORE, AFTER = Span(START_NS, NOON), Span(NOON, NOON + 12 * HOUR_NS)
+
+
+def of_host(host: str, hour: int, source_id: int, library: str, **more: Any) -> columns.Host:
+    start_ns = START_NS + hour * HOUR_NS
+    known: dict[str, Any] = {
+        **dict.fromkeys(columns.Host._fields, ""),
+        "host": host,
+        "start_wall_ns": start_ns,
+        "source_id": source_id,
+        "cpu_count": 4,
+        "tls_library": library,
+        "first_wall_ns": start_ns + source_id * SECOND_NS,
+    }
+    return columns.Host(**{**known, **more})
+
+
+def asked(data: Path, rows: list[columns.Host]) -> Iterator[Engine]:
+    for row in rows:
+        place = Place("1h", columns.Host, row.start_wall_ns)
+        hour = [one for one in rows if one.start_wall_ns == row.start_wall_ns]
+        path = place.folder(data) / part_name(1)
+        parquet_files.write(path, columns.Host, [parquet_files.table_of(columns.Host, hour)])
+    files, folder = location.select(data, "1h", (columns.Host,), (None, None))
+    with open_engine("duckdb", files, folder) as engine:
+        yield engine
+
+
+def libraries(found: host_sums.Facts) -> dict[str, str]:
+    return {host: facts["tls_library"] for host, facts in found.items()}
+
+
+def test_the_facts_of_a_side_are_those_of_the_recording_that_began_last(tmp_path: Path) -> None:
+    rows = [
+        of_host("both", 3, 1, "3.0"),
+        of_host("both", 4, 2, "3.1"),
+        of_host("both", 4, 3, "3.2"),
+        of_host("both", 20, 1, "3.5"),
+        of_host("gone", 2, 1, "1.1"),
+        of_host("new", 13, 1, "3.6"),
+    ]
+    for engine in asked(tmp_path, rows):
+        before, after = host_sums.facts_of(engine, (BEFORE, AFTER))
+        assert libraries(before) == {"both": "3.2", "gone": "1.1"}
+        assert libraries(after) == {"both": "3.5", "new": "3.6"}
+        assert host_sums.facts(engine, BEFORE) == before
+        assert set(before["both"]) == set(FACTS)
+        assert before["both"]["cpu_count"] == "4"
+        assert host_sums.facts(engine, Span(0, HOUR_NS)) == {}
+
+
+def test_of_recordings_that_began_at_once_the_larger_facts_count(tmp_path: Path) -> None:
+    same = {"first_wall_ns": START_NS + 7}
+    rows = [
+        of_host("db1", 0, 2, "3.0", cpu_count=10, **same),
+        of_host("db1", 0, 1, "3.0", cpu_count=9, **same),
+        of_host("db2", 0, 1, "3.0", cpu_count=9, **same),
+    ]
+    for engine in asked(tmp_path, rows):
+        found = host_sums.facts(engine, BEFORE)
+        assert {host: facts["cpu_count"] for host, facts in found.items()} == {
+            "db1": "10",
+            "db2": "9",
+        }
+
+
+def test_hosts_with_the_same_facts_share_them(tmp_path: Path) -> None:
+    rows = [of_host(f"db{n}", hour, 1, "3.0") for n in range(3) for hour in (1, 13)]
+    for engine in asked(tmp_path, rows):
+        before, after = host_sums.facts_of(engine, (BEFORE, AFTER))
+        assert {id(facts) for facts in (*before.values(), *after.values())} == {id(before["db0"])}
+
+
+@pytest.fixture(scope="module")
+def day(profile: RolledUp, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = tmp_path_factory.mktemp("day")
+    fleet = Fleet(12, [profile], observed_share=0.3)
+    fleet_writer.write(fleet, data, "1h", 24, (columns.Interval, columns.Host))
+    return data
+
+
+def test_periods_of_several_intervals_are_the_sums_of_their_intervals(day: Path) -> None:
+    files, folder = location.select(day, "1h", (columns.Interval,), (None, None))
+    spans = Span(START_NS, START_NS + 6 * HOUR_NS), Span(NOON, NOON + 5 * HOUR_NS)
+    with open_engine("duckdb", files, folder) as engine:
+        single = host_sums.by_period(engine, spans, HOUR_NS, HOUR_NS)
+        double = host_sums.by_period(engine, spans, 2 * HOUR_NS, HOUR_NS)
+        whole = [host_sums.over(engine, span) for span in spans]
+    assert [len(side.starts_ns) for side in single] == [6, 5]
+    assert double[1].starts_ns == [NOON, NOON + 2 * HOUR_NS, NOON + 4 * HOUR_NS]
+    for side, (one, two) in enumerate(zip(single, double, strict=True)):
+        assert one.hosts == two.hosts == whole[side].hosts
+        for name, values in one.by_name.items():
+            padded = np.pad(values, ((0, 0), (0, values.shape[1] % 2)))
+            pairs = padded.reshape(len(values), -1, 2).sum(axis=2)
+            assert two.by_name[name] == pytest.approx(pairs)
+            assert one.whole().by_name[name] == pytest.approx(whole[side].by_name[name])
+    assert single[0].by_name["handshakes"].min() > 0
+
+
+def test_rows_of_one_interval_are_added_and_a_host_is_on_its_own_side(
+    day: Path, tmp_path: Path
+) -> None:
+    rows = []
+    for hour in (0, 12):
+        path = next(Place("1h", columns.Interval, START_NS + hour * HOUR_NS).folder(day).iterdir())
+        (found,) = parquet_files.groups(path)
+        rows.append(found.to_pylist())
+    twice = [*rows[0], {**rows[0][0], "source_id": 5}]  # two recordings of one host at once
+    later = [row for row in rows[1] if row["host"] != "replayed-00003"]
+    for hour, kept in ((0, twice), (12, later)):
+        path = Place("1h", columns.Interval, START_NS + hour * HOUR_NS).folder(tmp_path)
+        table = parquet_files.table_of(columns.Interval, [columns.Interval(**row) for row in kept])
+        parquet_files.write(path / part_name(1), columns.Interval, [table])
+    files, folder = location.select(tmp_path, "1h", (columns.Interval,), (None, None))
+    with open_engine("duckdb", files, folder) as engine:
+        before, after = host_sums.by_period(engine, (BEFORE, AFTER), HOUR_NS, HOUR_NS)
+    assert before.starts_ns == [START_NS]
+    assert after.starts_ns == [NOON]
+    assert set(before.hosts) - set(after.hosts) == {"replayed-00003"}
+    shakes = [row["handshake_count"] / 0.3 for row in rows[0]]
+    assert before.by_name["handshakes"][:, 0] == pytest.approx([2 * shakes[0], *shakes[1:]])
+    assert after.by_name["handshakes"].shape == (11, 1)
+
+
+def test_outliers_are_counted_and_shown_beyond_the_hosts_that_are_asked_for(day: Path) -> None:
+    hosts = [f"h{number:03d}" for number in range(300)]
+    values = np.array([1.0 + number / 1000 for number in range(300)])
+    values[:70] += 1000
+    lines, far_count = ranking._lines(Question(day), BY_NAME["tls_cpus"], hosts, values, {}, most=3)
+    assert far_count == 70
+    assert [line.host for line in lines[:3]] == ["h069", "h068", "h067"]
+    assert sum(line.is_outlier for line in lines) == len(lines) == 50
+    calm, none_far = ranking._lines(
+        Question(day), BY_NAME["tls_cpus"], hosts, values[70:], {}, most=3
+    )
+    assert (len(calm), none_far) == (3, 0)
