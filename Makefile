@@ -219,11 +219,11 @@ tests/testprogs/bin/%: tests/testprogs/%.c $(wildcard tests/testprogs/*.h probes
 	@mkdir -p $(@D)
 	gcc -std=gnu11 -O1 -g -fno-omit-frame-pointer -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra -Werror -pthread -o $@ $< -lssl -lcrypto -lm
 
-tests/testprogs/bin/stacks: tests/testprogs/stacks.c | packages-test
+tests/testprogs/bin/stacks: tests/testprogs/stacks.c tests/testprogs/stacks_assembly.h | packages-test
 	@mkdir -p $(@D)
 	gcc -std=gnu11 -O2 -g -fomit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl
 
-tests/testprogs/bin/arm64/stacks: tests/testprogs/stacks.c | packages-arm64
+tests/testprogs/bin/arm64/stacks: tests/testprogs/stacks.c tests/testprogs/stacks_assembly.h | packages-arm64
 	@mkdir -p $(@D)
 	$(ARM64_CC) -std=gnu11 -O2 -g -fomit-frame-pointer -momit-leaf-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl
 
