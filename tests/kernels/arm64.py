@@ -223,7 +223,8 @@ def stacks(there: Guest, folder: Path) -> None:
         names = path.partition(";[interrupt]")[0].split(";")
         if names[-1] == "st_spin":
             kind = next((one for one in KINDS if is_of_kind(names, KINDS[one])), "")
-            require(bool(kind), f"frames of {path}")
+            if not kind:
+                raise FailedError(f"frames of {path}")
             found[kind] = found.get(kind, 0) + 1
     require(found.keys() == KINDS.keys(), f"stacks of all kinds: {sorted(found)}")
 
