@@ -185,7 +185,8 @@ static int use_ranges(const struct unwind_ranges *ranges)
 
 	if (bpf_map_update_elem(walks.ranges_fd, &control.active, ranges, 0) ||
 	    bpf_map_update_elem(walks.control_fd, &(u32){0}, &control, 0) ||
-	    bpf_map_update_elem(walks.memos, &(u32){0}, &no_memo, 0))
+	    bpf_map_update_elem(walks.memos, &(u32){0}, &no_memo, 0) ||
+	    bpf_map_update_elem(walks.paths, &(u32){0}, &no_memo, 0)) /* it is filled from memos */
 		return fail(EXIT_CODE_HOST, "cannot write the unwind ranges: %s", strerror(errno));
 	walks.control = control;
 	walks.ranges = *ranges;
@@ -207,6 +208,7 @@ int walks_begin(struct engine *engine, const struct target *target)
 	walks.rules = fd_of(engine, "unwind_rules");
 	walks.ranges_fd = fd_of(engine, "unwind_ranges");
 	walks.memos = fd_of(engine, "unwind_memos");
+	walks.paths = fd_of(engine, "unwind_paths");
 	walks.ids = fd_of(engine, "walked_ids");
 	walks.control_fd = bpf_map__fd(engine_data_map(engine, ".data.unwind"));
 	walks.counts = mmap(NULL, WALK_COUNTS * sizeof(u64), PROT_READ, MAP_SHARED,

@@ -21,7 +21,7 @@ struct walks {
 	struct unwind_control control;
 	struct ring stacks;
 	const volatile u64 *counts;
-	int words, rules, ranges_fd, control_fd, memos, ids;
+	int words, rules, ranges_fd, control_fd, memos, paths, ids;
 	u64 sent_count, looked_ns, unmapped_count;
 };
 

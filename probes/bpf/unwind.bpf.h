@@ -54,7 +54,7 @@ static __always_inline void begin_walk(struct walk *walk, struct task_struct *ta
 	read_registers(walk, user);
 	walk->pc = REGS_IP(user);
 	walk->sp = REGS_SP(user);
-	walk->hash = 0;
+	walk->hash = walk->path = walk->bp_at = walk->window_at = 0;
 	walk->steps = walk->guessed = walk->guesses = 0;
 	walk->exact = 1;
 	walk->stack.count = 0;

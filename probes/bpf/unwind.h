@@ -12,6 +12,7 @@ enum {
 	UNWIND_CHUNK_WORDS = 1024, /* the tables are an array of pages */
 	UNWIND_BUCKET_BITS = 8,	   /* bytes of text that share an entry of the index */
 	UNWIND_MEMO_BITS = 11,
+	UNWIND_PATH = 8,	 /* entries of a memo that share a cache line */
 	UNWIND_STACKS = 32768,	 /* stacks that were sent and need not be sent again */
 	UNWIND_MEMORY = 1 << 21, /* bytes of the ring that new stacks are sent through */
 };

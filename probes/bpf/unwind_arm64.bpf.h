@@ -41,6 +41,8 @@ static __always_inline int step_by_frame_pointer(struct walk *walk, u32 otherwis
 			return 0;
 		}
 	}
+	if (read_frame_pointer(walk))
+		return WALK_UNREADABLE;
 	if (walk->bp < walk->sp || walk->bp - walk->sp > GUESS_MOST || walk->bp % sizeof(u64))
 		return otherwise;
 	if (read_stack(record, sizeof(record), walk->bp))
@@ -61,6 +63,7 @@ static __always_inline int step_over_signal(struct walk *walk, struct unwind_rul
 	    read_stack(place, sizeof(place), walk->sp + rule->offset))
 		return WALK_UNREADABLE;
 	walk->bp = saved[0];
+	walk->bp_at = 0;
 	walk->lr = saved[1];
 	walk->sp = place[0];
 	walk->pc = place[1];
@@ -89,24 +92,22 @@ static __always_inline u64 cfa_of(struct walk *walk, struct unwind_rule *rule, i
  */
 static __always_inline int step_to(struct walk *walk, u64 cfa, u64 saved, s64 return_at)
 {
-	u64 record[2] = {walk->bp, walk->lr};
+	u64 returns = walk->lr;
 
 	if (cfa < walk->sp || cfa - walk->sp > CFA_MOST)
 		return WALK_UNREADABLE;
 	if (!return_at && !walk->lr)
 		return WALK_UNSUPPORTED;
-	if (return_at == RETURN_BESIDE_FRAME) {
-		if (read_stack(record, sizeof(record), saved))
+	if (return_at) {
+		u64 place = return_at == RETURN_BESIDE_FRAME ? saved + 8 : cfa + return_at;
+		if (read_word(walk, place))
 			return WALK_UNREADABLE;
-	} else {
-		if (saved && read_stack(&record[0], sizeof(u64), saved))
-			return WALK_UNREADABLE;
-		if (return_at && read_stack(&record[1], sizeof(u64), cfa + return_at))
-			return WALK_UNREADABLE;
+		returns = walk->word;
 	}
-	walk->bp = record[0];
+	if (saved)
+		walk->bp_at = saved;
 	walk->sp = cfa;
-	walk->pc = record[1] & CODE_ADDRESS;
+	walk->pc = returns & CODE_ADDRESS;
 	walk->lr = 0;
 	return 0;
 }

@@ -9,6 +9,8 @@
 #define NO_RANGE 0xffffffff
 #define CFA_MOST (1 << 23)   /* bytes of stack in one frame */
 #define GUESS_MOST (1 << 16) /* the same where only a frame pointer tells */
+#define WINDOW_WORDS 256     /* of the stack that are read at once; a power of two */
+#define WINDOW_BELOW 64	     /* bytes below the address asked for: registers are saved there */
 
 /* The compiler must not see a bound: it would drop the mask that the verifier needs. */
 #define OPAQUE(value) asm volatile("" : "+r"(value))
@@ -53,10 +55,22 @@ struct {
 	__type(value, struct unwind_memo);
 } unwind_memos SEC(".maps");
 
+/* The same rows in the order of walks: callers of one function are in one cache line, mostly. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct unwind_memo);
+} unwind_paths SEC(".maps");
+
 enum { RETURN_BESIDE_FRAME = 8 }; /* arm64: the return address is behind the saved x29 */
 
 struct walk {
 	u64 pc, sp, bp;
+	u64 bp_at;     /* where the frame pointer was saved; 0: it is in `bp` */
+	u64 window_at; /* address of `window`; 0: it has not been read */
+	u64 word;      /* what read_word() found */
+	u64 path;      /* index of the entry of `unwind_paths` that is likely next */
 	u64 hash;
 	u64 trampoline; /* where functions with a return probe return to; 0: there is none */
 	u64 instance;	/* struct return_instance of the innermost of them */
@@ -69,6 +83,7 @@ struct walk {
 	u64 lr;			  /* arm64: the register with the return address, if `exact` */
 	u64 reg[DWARF_REGISTERS]; /* by DWARF number, of the interrupted function */
 	struct walked_stack stack;
+	u64 window[WINDOW_WORDS]; /* a part of the thread's stack; never leaves the kernel */
 };
 
 static __always_inline u32 word_at(u32 at)
@@ -118,6 +133,48 @@ static __always_inline int read_stack(void *value, u32 size, u64 address)
 	return bpf_probe_read_user(value, size, (void *)address);
 }
 
+/*
+ * A word of the thread's stack, to walk->word. Reading user memory has a fixed price, many times
+ * that of some hundred bytes more: one read serves several frames.
+ */
+__noinline int read_word(struct walk *walk, u64 address)
+{
+	if (!walk)
+		return -1;
+	u64 at = address - walk->window_at;
+	if (!walk->window_at || at > sizeof(walk->window) - sizeof(u64)) {
+		at = WINDOW_BELOW;
+		walk->window_at = address - at;
+		if (read_stack(walk->window, sizeof(walk->window), walk->window_at)) {
+			/* It reaches into memory that is not there: the part in one page. */
+			at = address % sizeof(walk->window);
+			walk->window_at = address - at;
+			if (read_stack(walk->window, sizeof(walk->window), walk->window_at)) {
+				walk->window_at = 0;
+				return -1;
+			}
+		}
+	}
+	if (at % sizeof(u64))
+		return read_stack(&walk->word, sizeof(u64), address);
+	at /= sizeof(u64);
+	OPAQUE(at);
+	walk->word = walk->window[at & (WINDOW_WORDS - 1)];
+	return 0;
+}
+
+/* Most rows need no frame pointer: one that was saved is read when a row asks for it. */
+static __always_inline int read_frame_pointer(struct walk *walk)
+{
+	if (!walk->bp_at)
+		return 0;
+	if (read_word(walk, walk->bp_at))
+		return -1;
+	walk->bp = walk->word;
+	walk->bp_at = 0;
+	return 0;
+}
+
 /* The row that applies at an address; NO_RANGE if nothing is mapped there. */
 __noinline u32 find_row(struct walk *walk, u64 pc)
 {
@@ -145,25 +202,56 @@ __noinline u32 find_row(struct walk *walk, u64 pc)
 	return word_at(first + found - 1);
 }
 
-/* The row for a return address. Most were looked for before. */
-static __always_inline u32 find_row_again(struct walk *walk)
+/* What is known of a return address: its tag and row; 0: nothing. */
+__noinline u64 recall_row(struct walk *walk, u64 slot)
 {
-	u64 slot = (walk->pc * 0x9e3779b97f4a7c15ull) >> (64 - UNWIND_MEMO_BITS);
-	u64 tag = walk->pc << 24;
 	u32 key = 0;
 	struct unwind_memo *memo = bpf_map_lookup_elem(&unwind_memos, &key);
 
-	if (!memo)
-		return find_row(walk, walk->pc - 1);
+	if (!walk || !memo)
+		return 0;
 	OPAQUE(slot);
 	u64 *entry = &memo->entry[slot & ((1 << UNWIND_MEMO_BITS) - 1)];
+	u64 tag = walk->pc << 24;
 	u64 known = *entry;
 	if (known >> 24 == tag >> 24 && known)
-		return (u32)known << 8;
+		return known;
 	u32 row = find_row(walk, walk->pc - 1);
-	if (row != NO_RANGE)
-		*entry = tag | row >> 8;
-	return row;
+	if (row == NO_RANGE)
+		return 0;
+	known = tag | row >> 8;
+	*entry = known;
+	return known;
+}
+
+/*
+ * The row for a return address. Most were looked for before, and most by a walk that went the same
+ * way: a line of `unwind_paths` holds what was found one after the other. A line begins at
+ * addresses that are chosen by their hash, so that ways which meet share the lines that follow.
+ */
+static __always_inline u32 find_row_again(struct walk *walk)
+{
+	u64 hash = walk->pc * 0x9e3779b97f4a7c15ull;
+	u32 key = 0;
+	struct unwind_memo *paths = bpf_map_lookup_elem(&unwind_paths, &key);
+
+	if (!paths)
+		return find_row(walk, walk->pc - 1);
+	u64 at = walk->path;
+	if (at % UNWIND_PATH == 0 || hash >> 61 == 0)
+		at = (hash >> (61 - UNWIND_MEMO_BITS)) * UNWIND_PATH;
+	OPAQUE(at);
+	at &= (1 << UNWIND_MEMO_BITS) - 1;
+	u64 *entry = &paths->entry[at];
+	u64 known = *entry;
+	walk->path = at + 1;
+	if (known >> 24 != walk->pc << 24 >> 24 || !known) {
+		known = recall_row(walk, hash >> (64 - UNWIND_MEMO_BITS));
+		if (!known)
+			return NO_RANGE;
+		*entry = known;
+	}
+	return (u32)known << 8;
 }
 
 #endif

@@ -82,6 +82,8 @@ static __always_inline int step_by_rule(struct walk *walk, u32 number)
 		return WALK_UNSUPPORTED;
 	if (rule->kind == RULE_SIGNAL)
 		return step_over_signal(walk, rule);
+	if (read_frame_pointer(walk))
+		return WALK_UNREADABLE;
 	u64 cfa = cfa_of(walk, rule, &why);
 	if (!cfa)
 		return why;
@@ -120,6 +122,8 @@ __noinline int walk_step(struct walk *walk)
 	} else if (kind == ROW_RULE) {
 		failed = step_by_rule(walk, row >> 11);
 	} else {
+		if (kind == ROW_BP && read_frame_pointer(walk))
+			return WALK_UNREADABLE + 1;
 		u64 cfa = (kind == ROW_SP ? walk->sp : walk->bp) + (row >> 11 & 0x1fff) * 8;
 		u32 below = row >> 24;
 		failed = step_to(walk, cfa, below ? cfa - below * 8 : 0,

@@ -60,6 +60,8 @@ static __always_inline int step_by_frame_pointer(struct walk *walk, u32 otherwis
 			return 0;
 		}
 	}
+	if (read_frame_pointer(walk))
+		return WALK_UNREADABLE;
 	if (walk->bp < walk->sp || walk->bp - walk->sp > GUESS_MOST || walk->bp % sizeof(u64))
 		return otherwise;
 	if (read_stack(saved, sizeof(saved), walk->bp))
@@ -82,6 +84,7 @@ static __always_inline int step_over_signal(struct walk *walk, struct unwind_rul
 		return WALK_UNREADABLE;
 	walk->sp = sp;
 	walk->bp = bp;
+	walk->bp_at = 0;
 	walk->pc = pc;
 	walk->exact = 1;
 	return 0;
@@ -120,23 +123,15 @@ static __always_inline u64 cfa_of(struct walk *walk, struct unwind_rule *rule, i
 /* To the caller whose stack pointer is `cfa`; its rbp is at `saved`, 0: as it is. */
 static __always_inline int step_to(struct walk *walk, u64 cfa, u64 saved, s64 return_at)
 {
-	u64 both[2];
-
 	(void)return_at; /* the return address is right below the CFA */
 	if (cfa <= walk->sp || cfa - walk->sp > CFA_MOST)
 		return WALK_UNREADABLE;
-	if (saved == cfa - sizeof(both)) {
-		if (read_stack(both, sizeof(both), saved))
-			return WALK_UNREADABLE;
-		walk->bp = both[0];
-	} else {
-		if (read_stack(&both[1], sizeof(u64), cfa - sizeof(u64)))
-			return WALK_UNREADABLE;
-		if (saved && read_stack(&walk->bp, sizeof(u64), saved))
-			return WALK_UNREADABLE;
-	}
+	if (read_word(walk, cfa - sizeof(u64)))
+		return WALK_UNREADABLE;
+	if (saved)
+		walk->bp_at = saved;
 	walk->sp = cfa;
-	walk->pc = both[1];
+	walk->pc = walk->word;
 	return 0;
 }
 

@@ -129,6 +129,7 @@ class Walker:
         fd = bpf.map_fd_ending(".data.unwind")
         loaded.map_update(fd, bytes(4), struct.pack("=II", 1, self._active))
         loaded.map_update(bpf.map_fd("unwind_memos"), bytes(4), bytes(_MEMO_BYTES))
+        loaded.map_update(bpf.map_fd("unwind_paths"), bytes(4), bytes(_MEMO_BYTES))
         self.layout = addition.layout
 
     def keep_up(self) -> None:

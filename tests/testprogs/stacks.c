@@ -6,15 +6,18 @@
  * then spins for MS milliseconds inside of KIND. Compiled without frame pointers. tests/truth
  * compares the stacks that are recorded with the calls that are written here.
  */
+#define _GNU_SOURCE
 #include <alloca.h>
 #include <dlfcn.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -200,6 +203,33 @@ PLACE void st_later(void)
 	AFTER();
 }
 
+enum { EDGE_BYTES = 1 << 16, EDGE_PAGE = 1 << 16 }; /* of the largest page there is */
+static volatile int is_edge_done;
+
+static int st_edge_begin(void *unused)
+{
+	(void)unused;
+	st_hold();
+	is_edge_done = 1;
+	return 0;
+}
+
+/* A stack whose first frame is at the very end of the memory that can be read. */
+PLACE void st_edge(void)
+{
+	char *memory = mmap(NULL, EDGE_BYTES + EDGE_PAGE, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED || mprotect(memory + EDGE_BYTES, EDGE_PAGE, PROT_NONE) ||
+	    clone(st_edge_begin, memory + EDGE_BYTES,
+		  CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM,
+		  NULL) < 0)
+		exit(1);
+	while (!is_edge_done)
+		usleep(1000);
+	AFTER();
+}
+
 /* One after the other: what every processor has. */
 PLACE void st_each(void)
 {
@@ -235,6 +265,8 @@ PLACE void st_run(void)
 		st_caller();
 	else if (!strcmp(kind, "later"))
 		st_later();
+	else if (!strcmp(kind, "edge"))
+		st_edge();
 	else if (!strcmp(kind, "deep"))
 		st_recursive(3 * DEPTH);
 	else if (!strcmp(kind, "each"))

@@ -52,7 +52,7 @@ enum { TABLES, RULES, RANGES, PARTS };
 
 static char *part[PARTS];
 static u64 part_bytes[PARTS];
-static struct unwind_memo memo;
+static struct unwind_memo memo, paths;
 static u64 stack_from, stack_to; /* of the interrupted function */
 
 static void *look_up(void *map, const void *key)
@@ -65,6 +65,8 @@ static void *look_up(void *map, const void *key)
 
 	if (map == &unwind_memos)
 		return &memo;
+	if (map == &unwind_paths)
+		return &paths;
 	if (which == RANGES)
 		at = 0;
 	return (at + 1) * size <= part_bytes[which] ? part[which] + at * size : NULL;
@@ -80,7 +82,7 @@ static long read_user(void *value, u32 size, const void *address)
 
 /* ---- comparing ---- */
 
-enum { SHOWN = 5, SELF = 8 };
+enum { SHOWN = 5, SELF = 8, RED_ZONE = 128, PAGE = 4096 };
 
 static u64 samples, equal, whole, ends[WALK_COUNTS];
 static volatile sig_atomic_t shown;
@@ -125,7 +127,7 @@ static void on_timer(int number, siginfo_t *info, void *context)
 	walk.sp = walk.reg[7];
 	walk.bp = walk.reg[6];
 	walk.exact = 1;
-	stack_from = walk.sp - 128;
+	stack_from = (walk.sp - RED_ZONE) / PAGE * PAGE;
 	u64 pc = walk.pc;
 	while (!ended)
 		ended = walk_step(&walk);

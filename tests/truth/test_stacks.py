@@ -150,6 +150,17 @@ def test_a_stack_of_more_frames_than_fit_is_counted(record: Record) -> None:
     assert walks["too_deep"] >= sum(found.values()) > 0
 
 
+def test_a_stack_that_ends_where_memory_does(record: Record) -> None:
+    """Words are read with those that follow; behind these there is nothing."""
+    samples, walks, _ = record("edge")
+    found = held(samples, "st_spin")
+    assert sum(found.values()) > SAMPLES_LEAST
+    for stack in found:
+        assert list(stack[:3]) == [*HELD, "st_edge_begin"]
+        assert len(stack) == 4, stack  # and glibc's clone()
+    assert walks["complete"] >= sum(found.values())
+
+
 def test_a_library_that_is_opened_later_is_walked_from_the_next_window_on(
     record: Record,
 ) -> None:
