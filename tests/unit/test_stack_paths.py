@@ -44,6 +44,15 @@ def test_a_caller_that_one_side_loses(lost: float, agrees: bool) -> None:
     assert wrong == (set() if agrees else {path("abc"), path("abcd"), path("abd")})
 
 
+def test_chance_is_shared_by_all_loads() -> None:
+    """With many loads one path is off by as much as once in twenty runs of one load."""
+    theirs = Counter({path("ab"): SAMPLES // 2, path("ac"): SAMPLES // 2})
+    for more, agree in (98, (True, True)), (122, (False, True)), (152, (False, False)):
+        mine = Counter({path("ab"): SAMPLES // 2 + more, path("ac"): SAMPLES // 2 - more})
+        found = tuple(all(one.agrees for one in compare(mine, theirs, n)) for n in (1, 12))
+        assert found == agree, more
+
+
 def test_rare_paths_are_not_compared() -> None:
     mine = Counter({path("ab"): SAMPLES - 20, path("ac"): 20})
     theirs = Counter({path("ab"): SAMPLES})

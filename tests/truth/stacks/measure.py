@@ -74,8 +74,10 @@ class Outcome:
         return found
 
 
-def measure(name: str, loads: Sequence[str], options: argparse.Namespace) -> list[Outcome]:
-    """The loads of one server."""
+def measure(
+    name: str, loads: Sequence[str], loads_count: int, options: argparse.Namespace
+) -> list[Outcome]:
+    """The loads of one server; `loads_count`: of all servers, whose paths are compared."""
     outcomes = []
     with open_server(find_kind(name)) as server:
         driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
@@ -87,7 +89,7 @@ def measure(name: str, loads: Sequence[str], options: argparse.Namespace) -> lis
             while outcome.verdict.samples < options.samples and time.monotonic() < end:
                 _slice(server, driver, outcome, functions, options)
                 print(f"{name}, {load}: {outcome.verdict.samples:,} samples", file=sys.stderr)
-            _compare_paths(outcome, functions)
+            _compare_paths(outcome, functions, loads_count)
             outcomes.append(outcome)
     return outcomes
 
@@ -124,9 +126,9 @@ def _slice(
             perf.read(outcome.perf, outcome.verdict.ends_at, functions)
 
 
-def _compare_paths(outcome: Outcome, functions: Functions) -> None:
+def _compare_paths(outcome: Outcome, functions: Functions, loads_count: int) -> None:
     mine, theirs = outcome.verdict.routes, outcome.perf.routes
-    compared = compare(mine, theirs)
+    compared = compare(mine, theirs, loads_count)
     totals = mine.total(), theirs.total()
     outcome.paths = len(compared)
     outcome.disagreements = [
@@ -146,8 +148,10 @@ def main() -> int:
     parser.add_argument("--page", type=Path, help="write the figures below its heading")
     options = parser.parse_args()
     outcomes = []
-    for name in options.server or SERVERS:
-        outcomes += measure(name, options.load or list(LOADS), options)
+    servers, loads = options.server or SERVERS, options.load or list(LOADS)
+    loads_count = len(servers) * sum(load != SWITCHES for load in loads)
+    for name in servers:
+        outcomes += measure(name, loads, loads_count, options)
     text = page(outcomes)
     print(text)
     for each in outcomes:

@@ -22,7 +22,7 @@ from tlstax.collectors.process.mappings import root_of, seen_inside
 LEAST_SHARE: Final = 0.01
 """Paths below it on both sides are not compared."""
 LEVEL: Final = 0.95
-"""Probability that all paths of one load agree, if both samplers see the same."""
+"""Probability that all paths of all loads agree, if both samplers see the same."""
 NOT_DESCRIBED: Final = -1
 
 
@@ -148,11 +148,12 @@ class Compared(NamedTuple):
         return self.low <= 0 <= self.high
 
 
-def compare(mine: Counter[Route], theirs: Counter[Route]) -> list[Compared]:
+def compare(mine: Counter[Route], theirs: Counter[Route], loads_count: int = 1) -> list[Compared]:
     """The paths that either side has at least LEAST_SHARE of its samples in, outermost first.
 
     The intervals are Newcombe's for the difference of two binomial shares (1998, method 10), each
-    so wide that all of them hold together with probability LEVEL (Bonferroni).
+    so wide that all of them, and those of as many paths in each of the other loads, hold together
+    with probability LEVEL (Bonferroni).
     """
     totals = mine.total(), theirs.total()
     if not all(totals):
@@ -164,7 +165,7 @@ def compare(mine: Counter[Route], theirs: Counter[Route]) -> list[Compared]:
         for path, count in side.items()
         if count >= LEAST_SHARE * total
     }
-    z = NormalDist().inv_cdf(1 - (1 - LEVEL) / 2 / max(1, len(paths)))
+    z = NormalDist().inv_cdf(1 - (1 - LEVEL) / 2 / max(1, len(paths) * loads_count))
     made = []
     for path in sorted(paths, key=lambda one: (len(one), -sides[0][one], one)):
         counts = sides[0][path], sides[1][path]
