@@ -244,7 +244,7 @@ def _place(mapped: MappedObject, words: _Words, process: Path) -> Placed:
     from tlstax.collectors.binary.elf import Elf
     from tlstax.collectors.unwinding.debug_frames import debug_file, frames_of, identity
     from tlstax.collectors.unwinding.file_table import build
-    from tlstax.collectors.unwinding.table_cache import keep_table, kept_table
+    from tlstax.collectors.unwinding.table_cache import contents_of, keep_table, kept_table
 
     debug = debug_file(mapped.build_id, process / "root")
     debug_identity = identity(debug)
@@ -255,8 +255,13 @@ def _place(mapped: MappedObject, words: _Words, process: Path) -> Placed:
         descriptor = -1
         try:
             descriptor = open_mapped(mapped)
-            with Elf(f"/proc/self/fd/{descriptor}", mapped.headers) as elf:
-                table = build(elf, frames_of(debug, mapped.build_id))
+            contents = "" if mapped.build_id else contents_of(descriptor)
+            table = kept_table("", contents=contents)
+            if table is None:
+                with Elf(f"/proc/self/fd/{descriptor}", mapped.headers) as elf:
+                    table = build(elf, frames_of(debug, mapped.build_id))
+                if table is not None:
+                    keep_table(table, debug_identity, contents)
         except TlstaxError as error:
             return Placed(missing=error.why)
         finally:
@@ -264,7 +269,6 @@ def _place(mapped: MappedObject, words: _Words, process: Path) -> Placed:
                 os.close(descriptor)
         if table is None:
             return Placed(missing="it has no call frame information that can be used")
-        keep_table(table, debug_identity)
     return words.place(table)
 
 

@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Tables of a whole process: a wrong offset here gives every address of a file a wrong caller."""
 
+import ctypes
 import os
 import re
 import struct
+import subprocess
 import zlib
 from dataclasses import replace
 from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tlstax import TlstaxError
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.capture.vocabulary import WALK_LOSS_KINDS
 from tlstax.collectors.process.target import Target, open_target
 from tlstax.collectors.recording.programs import names as program_names
-from tlstax.collectors.unwinding import process_tables, table_cache
+from tlstax.collectors.unwinding import file_table, process_tables, table_cache
 from tlstax.collectors.unwinding.file_table import build, to_bytes
 from tlstax.collectors.unwinding.process_tables import (
     RANGE,
@@ -155,6 +159,35 @@ def test_kept_tables(cache: Path) -> None:
     body[position] ^= 1
     path.write_bytes(struct.pack("<8sII", b"tlstaxUT", 1, zlib.crc32(body)) + bytes(body))
     assert table_cache.kept_table(table.build_id) is None
+
+
+def test_a_file_without_a_build_id_is_kept_by_its_contents(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Building tables from instructions takes half a second for the libcrypto of MySQL 8.0."""
+    library, source = tmp_path / "libnameless.so", tmp_path / "nameless.c"
+    source.write_text("int one(void) { return 1; }\n")
+    command = ["gcc", "-shared", "-fPIC", "-Wl,--build-id=none", "-o", library, source]
+    subprocess.run(command, check=True)
+    ctypes.CDLL(str(library))
+    maps = "\n".join(
+        line for line in maps_of(os.getpid()).splitlines() if line.endswith(library.name)
+    )
+    first = lay_out(os.getpid(), maps, Layout())
+    names = {key[2] for key in first.layout.files}
+    assert str(library) in names  # by its path: it has no build-id
+    assert all(one.buckets for one in first.layout.files.values() if one.name == library.name)
+
+    def only_of_named(elf: Elf, *more: Any) -> Any:
+        assert elf.build_id
+        return build(elf, *more)
+
+    monkeypatch.setattr(file_table, "build", only_of_named)
+    assert lay_out(os.getpid(), maps, Layout()).words == first.words
+    for kept in cache.iterdir():
+        kept.unlink()
+    with pytest.raises(TlstaxError):
+        lay_out(os.getpid(), maps, Layout())
 
 
 def names_of(enumeration: str) -> list[str]:
