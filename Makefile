@@ -129,6 +129,11 @@ probes/bpf/ledger_guarded.bpf.o: probes/bpf/ledger.bpf.c $(wildcard probes/bpf/*
 	bpftool gen object $@ $@.dwarf
 	rm -f $@.dwarf
 
+# What the recorder holds. No name and no time: the same bytes from the same object.
+%.bpf.o.gz: %.bpf.o
+	gzip -9nc $< > $@.part
+	mv $@.part $@
+
 $(DELAYLINE): $(DELAYLINE).c | packages-demo
 	@echo "==> $@"
 	clang -std=gnu11 -O2 -Wall -Wextra -Werror -o $@ $<
@@ -146,7 +151,7 @@ endif
 
 # The same bytes from the same sources: no paths, no times, no build-id of the linker's own.
 STATIC := -Os -fno-asynchronous-unwind-tables -ffunction-sections -fdata-sections -static -Wl,--gc-sections -Wl,--build-id=sha1 -s
-$(RECORDER): $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER_OBJECTS) | packages-demo
+$(RECORDER): $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER_OBJECTS:=.gz) | packages-demo
 	@echo "==> $@"
 	@mkdir -p $(@D)
 	clang $(RECORDER_FLAGS) $(STATIC) -o $@ $(RECORDER_SOURCES) -lbpf -lelf -lz
@@ -169,7 +174,7 @@ $(ARM64_OBJECTS): $(wildcard probes/bpf/*.c probes/bpf/*.h) | packages-demo
 	bpftool gen object $@ $@.dwarf
 	rm -f $@.dwarf
 
-$(RECORDER).aarch64: $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(ARM64_OBJECTS) | packages-arm64
+$(RECORDER).aarch64: $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(ARM64_OBJECTS:=.gz) | packages-arm64
 	@echo "==> $@"
 	@mkdir -p $(@D)
 	$(ARM64_CC) $(RECORDER_FLAGS) -DOBJECTS='"probes/bpf/arm64/"' $(STATIC) -o $@ $(RECORDER_SOURCES) -lbpf -lelf -lz
@@ -185,7 +190,7 @@ $(SANITIZED)/%: tests/recorder/%.c $(RECORDER_HEADERS) tests/recorder/fuzzing.h 
 	@mkdir -p $(@D)
 	$(SANITIZE) -o $@ $(filter %.c,$^) -lz
 
-$(SANITIZED)/tlstax-recorder: $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER_OBJECTS) | packages-test
+$(SANITIZED)/tlstax-recorder: $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER_OBJECTS:=.gz) | packages-test
 	@mkdir -p $(@D)
 	$(SANITIZE) -o $@ $(RECORDER_SOURCES) -lbpf -lelf -lz
 
@@ -520,5 +525,5 @@ statistics-docs: python-dev ## simulate the coverage of every kind of interval: 
 
 .PHONY: clean
 clean: ## remove build results (not the Debian packages)
-	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o probes/bpf/arm64 $(dir $(RECORDER)) tests/testprogs/bin tests/truth/mutants/bin tests/truth/stacks/bin $(SANITIZED) $(DELAYLINE)
+	rm -rf $(VENV) .types build dist *.egg-info $(VENDOR) $(TEST_VENDOR) probes/bpf/*.bpf.o probes/bpf/*.bpf.o.gz probes/bpf/arm64 $(dir $(RECORDER)) tests/testprogs/bin tests/truth/mutants/bin tests/truth/stacks/bin $(SANITIZED) $(DELAYLINE)
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

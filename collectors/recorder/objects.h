@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The compiled BPF objects, which are part of the executable. */
+/* The compiled BPF objects, which are part of the executable. NULL: no memory. */
 #ifndef TLSTAX_OBJECTS_H
 #define TLSTAX_OBJECTS_H
 

@@ -177,19 +177,27 @@ static void make_ranges(const struct target *target, struct unwind_ranges *range
 	}
 }
 
+/* Rows that were found by other ranges. Paths are filled from memos, so they come second. */
+static int forget_rows(void)
+{
+	static const struct unwind_memo no_memo;
+	static const struct unwind_paths no_paths;
+
+	return bpf_map_update_elem(walks.memos, &(u32){0}, &no_memo, 0) ||
+	       bpf_map_update_elem(walks.paths, &(u32){0}, &no_paths, 0);
+}
+
 /* Write ranges into the copy that is not in use, then use that. */
 static int use_ranges(const struct unwind_ranges *ranges)
 {
-	static const struct unwind_memo no_memo;
 	struct unwind_control control = {.enabled = 1, .active = walks.control.active ^ 1};
 
 	if (bpf_map_update_elem(walks.ranges_fd, &control.active, ranges, 0) ||
-	    bpf_map_update_elem(walks.control_fd, &(u32){0}, &control, 0) ||
-	    bpf_map_update_elem(walks.memos, &(u32){0}, &no_memo, 0) ||
-	    bpf_map_update_elem(walks.paths, &(u32){0}, &no_memo, 0)) /* it is filled from memos */
+	    bpf_map_update_elem(walks.control_fd, &(u32){0}, &control, 0) || forget_rows())
 		return fail(EXIT_CODE_HOST, "cannot write the unwind ranges: %s", strerror(errno));
 	walks.control = control;
 	walks.ranges = *ranges;
+	walks.may_be_stale = true;
 	return 0;
 }
 
@@ -291,6 +299,11 @@ void walks_keep_up(const struct target *target)
 		return;
 	if (walks.sent_count > STACKS_MOST)
 		forget_stacks();
+	if (since > LOOK_NS && walks.may_be_stale) {
+		/* A walk that began by the ranges before may have written behind the change. */
+		walks.may_be_stale = false;
+		forget_rows();
+	}
 	bool is_file_due = since > LOOK_NS && is_file_new();
 	if (since < LOOK_ANYWAY_NS && !is_file_due &&
 	    (since < LOOK_NS || walks.counts[WALK_NO_MAPPING] == walks.unmapped_count))

@@ -16,7 +16,7 @@ struct walks {
 	struct stat as_read; /* the file, when it was read */
 	struct table tables[TABLES_MOST];
 	u32 tables_count, rules_count, words_count, words_most;
-	bool is_on;
+	bool is_on, may_be_stale;
 	struct unwind_ranges ranges;
 	struct unwind_control control;
 	struct ring stacks;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Walks user stacks by unwind tables: no frame pointers, no copy of the stack.
+ * Walks user stacks by unwind tables: no frame pointers, and no copy of the stack for user mode.
  *
  * A row tells where the caller's stack pointer, rbp and return address are. Work is bounded: at
- * most UNWIND_FRAMES steps, each with two binary searches of fixed length and at most four reads.
+ * most UNWIND_FRAMES steps, each with two binary searches of fixed length and at most eight reads
+ * of the stack, mostly of none.
  * Global functions are verified once and not at each step of the loop, so no kernel needs
  * bpf_loop().
  */
@@ -54,11 +55,7 @@ static __always_inline void begin_walk(struct walk *walk, struct task_struct *ta
 	read_registers(walk, user);
 	walk->pc = REGS_IP(user);
 	walk->sp = REGS_SP(user);
-	walk->hash = walk->path = walk->bp_at = walk->window_at = 0;
-	walk->steps = walk->guessed = walk->guesses = 0;
-	walk->exact = 1;
-	walk->stack.count = 0;
-	walk->trampoline = walk->instance = 0;
+	reset_walk(walk);
 	if (bpf_core_field_exists(probed->utask->return_instances)) {
 		struct uprobe_task *utask = BPF_CORE_READ(probed, utask);
 		if (!utask)

@@ -75,6 +75,11 @@ struct unwind_memo {
 	u64 entry[1 << UNWIND_MEMO_BITS];
 };
 
+/* The same in the order of walks, and room to begin with a line of the cache. */
+struct unwind_paths {
+	u64 entry[(1 << UNWIND_MEMO_BITS) + UNWIND_PATH];
+};
+
 struct unwind_control {
 	u32 enabled;
 	u32 active; /* the copy of the ranges that is in use */

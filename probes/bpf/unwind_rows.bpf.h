@@ -7,6 +7,7 @@
 #include "unwind.h"
 
 #define NO_RANGE 0xffffffff
+#define NO_ENTRY (~0ull)
 #define CFA_MOST (1 << 23)   /* bytes of stack in one frame */
 #define GUESS_MOST (1 << 16) /* the same where only a frame pointer tells */
 #define WINDOW_WORDS 256     /* of the stack that are read at once; a power of two */
@@ -60,8 +61,25 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, struct unwind_memo);
+	__type(value, struct unwind_paths);
 } unwind_paths SEC(".maps");
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct bpf_array___line {
+	char value[0];
+};
+
+#pragma clang attribute pop
+
+/* Entries of an array's value before the first that begins a line of the cache. */
+static __always_inline u64 entries_to_line(void)
+{
+	if (!bpf_core_field_exists(struct bpf_array___line, value))
+		return 0;
+	return -(u64)bpf_core_field_offset(struct bpf_array___line, value) / sizeof(u64) %
+	       UNWIND_PATH;
+}
 
 enum { RETURN_BESIDE_FRAME = 8 }; /* arm64: the return address is behind the saved x29 */
 
@@ -85,6 +103,16 @@ struct walk {
 	struct walked_stack stack;
 	u64 window[WINDOW_WORDS]; /* a part of the thread's stack; never leaves the kernel */
 };
+
+/* Of what a walk knows, all but the registers; the rest may be that of another stack. */
+static __always_inline void reset_walk(struct walk *walk)
+{
+	walk->hash = walk->path = walk->bp_at = walk->window_at = 0;
+	walk->steps = walk->guessed = walk->guesses = 0;
+	walk->exact = 1;
+	walk->stack.count = 0;
+	walk->trampoline = walk->instance = 0;
+}
 
 static __always_inline u32 word_at(u32 at)
 {
@@ -150,8 +178,9 @@ __noinline int read_word(struct walk *walk, u64 address)
 			at = address % sizeof(walk->window);
 			walk->window_at = address - at;
 			if (read_stack(walk->window, sizeof(walk->window), walk->window_at)) {
+				/* arm64 with memory tags forbids 16 bytes at a time. */
 				walk->window_at = 0;
-				return -1;
+				return read_stack(&walk->word, sizeof(u64), address);
 			}
 		}
 	}
@@ -202,14 +231,14 @@ __noinline u32 find_row(struct walk *walk, u64 pc)
 	return word_at(first + found - 1);
 }
 
-/* What is known of a return address: its tag and row; 0: nothing. */
+/* What is known of a return address: its tag and row; NO_ENTRY: nothing is mapped there. */
 __noinline u64 recall_row(struct walk *walk, u64 slot)
 {
 	u32 key = 0;
 	struct unwind_memo *memo = bpf_map_lookup_elem(&unwind_memos, &key);
 
 	if (!walk || !memo)
-		return 0;
+		return NO_ENTRY;
 	OPAQUE(slot);
 	u64 *entry = &memo->entry[slot & ((1 << UNWIND_MEMO_BITS) - 1)];
 	u64 tag = walk->pc << 24;
@@ -218,7 +247,7 @@ __noinline u64 recall_row(struct walk *walk, u64 slot)
 		return known;
 	u32 row = find_row(walk, walk->pc - 1);
 	if (row == NO_RANGE)
-		return 0;
+		return NO_ENTRY;
 	known = tag | row >> 8;
 	*entry = known;
 	return known;
@@ -233,7 +262,7 @@ static __always_inline u32 find_row_again(struct walk *walk)
 {
 	u64 hash = walk->pc * 0x9e3779b97f4a7c15ull;
 	u32 key = 0;
-	struct unwind_memo *paths = bpf_map_lookup_elem(&unwind_paths, &key);
+	struct unwind_paths *paths = bpf_map_lookup_elem(&unwind_paths, &key);
 
 	if (!paths)
 		return find_row(walk, walk->pc - 1);
@@ -242,12 +271,12 @@ static __always_inline u32 find_row_again(struct walk *walk)
 		at = (hash >> (61 - UNWIND_MEMO_BITS)) * UNWIND_PATH;
 	OPAQUE(at);
 	at &= (1 << UNWIND_MEMO_BITS) - 1;
-	u64 *entry = &paths->entry[at];
+	u64 *entry = &paths->entry[at + entries_to_line()];
 	u64 known = *entry;
 	walk->path = at + 1;
 	if (known >> 24 != walk->pc << 24 >> 24 || !known) {
 		known = recall_row(walk, hash >> (64 - UNWIND_MEMO_BITS));
-		if (!known)
+		if (known == NO_ENTRY)
 			return NO_RANGE;
 		*entry = known;
 	}

@@ -31,6 +31,7 @@ from tlstax.tests.loader.sent_stacks import SentStacks
 WALKED_STACK: Final = 1 << 29
 CHUNK_WORDS: Final = 1024
 _MEMO_BYTES: Final = 8 << 11
+_PATHS_BYTES: Final = _MEMO_BYTES + 64
 _ROOM_WORDS: Final = 1 << 17
 _LOOK_SECONDS: Final = 1.0
 _LOOK_ANYWAY_SECONDS: Final = 30.0
@@ -129,7 +130,7 @@ class Walker:
         fd = bpf.map_fd_ending(".data.unwind")
         loaded.map_update(fd, bytes(4), struct.pack("=II", 1, self._active))
         loaded.map_update(bpf.map_fd("unwind_memos"), bytes(4), bytes(_MEMO_BYTES))
-        loaded.map_update(bpf.map_fd("unwind_paths"), bytes(4), bytes(_MEMO_BYTES))
+        loaded.map_update(bpf.map_fd("unwind_paths"), bytes(4), bytes(_PATHS_BYTES))
         self.layout = addition.layout
 
     def keep_up(self) -> None:

@@ -103,6 +103,15 @@ PLACE void st_alloca(int size)
 	sink += (uint64_t)room[size / 3];
 }
 
+/* Its frame begins at a multiple of 64, so that its caller's place is kept in the frame. */
+PLACE void st_aligned(int size)
+{
+	_Alignas(64) volatile char room[64] = {(char)size};
+
+	st_alloca(size);
+	sink += (uint64_t)room[size % 64];
+}
+
 static void handler(int number)
 {
 	(void)number;
@@ -251,6 +260,8 @@ PLACE void st_run(void)
 		st_tail();
 	else if (!strcmp(kind, "alloca"))
 		st_alloca(5000 + (int)(spin_ns & 1));
+	else if (!strcmp(kind, "aligned"))
+		st_aligned(5000 + (int)(spin_ns & 1));
 	else if (!strcmp(kind, "signal"))
 		st_signal();
 	else if (!strcmp(kind, "counter"))

@@ -43,6 +43,8 @@ static void *look_up(void *map, const void *key);
 static long read_user(void *value, u32 size, const void *address);
 #define bpf_map_lookup_elem look_up
 #define bpf_probe_read_user read_user
+#define bpf_core_field_exists(...) 0
+#define bpf_core_field_offset(...) 0
 
 #pragma GCC diagnostic ignored "-Wunknown-pragmas"
 #include "../../probes/bpf/arch.h"
@@ -52,7 +54,8 @@ enum { TABLES, RULES, RANGES, PARTS };
 
 static char *part[PARTS];
 static u64 part_bytes[PARTS];
-static struct unwind_memo memo, paths;
+static struct unwind_memo memo;
+static struct unwind_paths paths;
 static u64 stack_from, stack_to; /* of the interrupted function */
 
 static void *look_up(void *map, const void *key)
@@ -120,13 +123,12 @@ static void on_timer(int number, siginfo_t *info, void *context)
 	int ended = 0;
 
 	(void)number, (void)info;
-	memset(&walk, 0, sizeof(walk));
+	reset_walk(&walk);
 	for (int i = 0; i < 16; i++)
 		walk.reg[i] = (u64)reg[place[i]];
 	walk.pc = (u64)reg[REG_RIP];
 	walk.sp = walk.reg[7];
 	walk.bp = walk.reg[6];
-	walk.exact = 1;
 	stack_from = (walk.sp - RED_ZONE) / PAGE * PAGE;
 	u64 pc = walk.pc;
 	while (!ended)

@@ -23,6 +23,8 @@ from tlstax.tests.truth.by_recorder import StackRecorder
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 SPIN_MS, HZ, SAMPLES_LEAST = 400, 499, 10
+LATER_MS = 1800
+"""Until the recorder knows of new code, and longer: rows that it cannot find are remembered."""
 WAITED_S = 0.2
 NOTICED_S = 1.2  # the recorder looks for new code at most once a second
 THREAD = ["st_run", "thread"]
@@ -32,6 +34,7 @@ STACKS = {
     "recursion": [*HELD, *["st_recursive"] * 100, *THREAD],
     "tail": [*HELD, "st_tail_end", "st_tail", *THREAD],
     "alloca": [*HELD, "st_alloca", *THREAD],
+    "aligned": [*HELD, "st_alloca", "st_aligned", *THREAD],
     "counter": [*HELD, "st_counter", *THREAD],
     "leaf": ["st_bare_leaf", "st_leaf", *THREAD],
     "frame": [*HELD, "st_hold_bp", "st_bare_frame", "st_frame", *THREAD],
@@ -63,7 +66,8 @@ def recorded(
     program: Path, kind: str, spawn: Spawn, tables: bool = True, *, folder: Path
 ) -> tuple[Counter[Stack], dict[str, int], Counter[Stack]]:
     """Sampled stacks of a kind, innermost first, counts of the walks, stacks of its waits."""
-    process = spawn([program, kind, str(SPIN_MS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    spin_ms = LATER_MS if kind == "later" else SPIN_MS
+    process = spawn([program, kind, str(spin_ms)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"

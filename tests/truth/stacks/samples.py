@@ -25,6 +25,7 @@ FRAMES: Final = 127
 HEAD: Final = struct.Struct("=IIiIQQQQQIIQ16Q")
 START_FRAMES: Final = 3  # clone3, start_thread, and the function that the thread was given
 RED_ZONE_BYTES: Final = 128
+DEPTH_BYTES_MOST: Final = 1 << 23
 _CALLBACK: Final = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
@@ -165,7 +166,8 @@ class StackCheck:
         elif (
             len(expected) < len(mine)
             and mine[: len(expected)] == expected
-            and len(memory) < RED_ZONE_BYTES + depth_bytes
+            and expected[-1] not in verdict.ends_at
+            and len(memory) - RED_ZONE_BYTES < depth_bytes <= DEPTH_BYTES_MOST
         ):
             verdict.incomparable += 1
         elif not functions.is_described(pc):
