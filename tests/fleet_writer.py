@@ -8,7 +8,8 @@ import numpy as np
 
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS, Row
-from tlstax.analysis.fleet.store import parquet_files
+from tlstax.analysis.fleet.rollup.steps import in_steps
+from tlstax.analysis.fleet.store import packing, parquet_files
 from tlstax.analysis.fleet.store.layout import COMPACTED, Place
 from tlstax.tests.fleet_hours import Hour
 from tlstax.tests.fleet_replay import START_NS, Fleet, Traits
@@ -32,7 +33,8 @@ def write(
             place = Place(tier, table, start_ns + hour * HOUR_NS)
             rows = whole.rows(table)
             if rows is not None:
+                rows = in_steps(tier, table, rows)
                 path = place.folder(data) / COMPACTED
-                level = parquet_files.merged_level(table, rows.num_rows)
+                level = packing.merged_level(table, rows.num_rows)
                 size_bytes += parquet_files.write(path, table, [rows], level)
     return size_bytes

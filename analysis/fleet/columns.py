@@ -24,6 +24,8 @@ TIERS: Final = {"10s": 10, "1m": 60, "1h": 3600}
 HOUR_NS: Final = 3_600_000_000_000
 DAY_NS: Final = 24 * HOUR_NS
 SECOND_NS: Final = 1_000_000_000
+WALL: Final = "handshake_wall"
+"""The phase of whole handshakes in `phase_latency`."""
 
 _Host = Annotated[str, "name of the host, as recorded or as given with --host"]
 _Start = Annotated[int, "start of the interval"]
@@ -94,7 +96,8 @@ class Interval(NamedTuple):
 class Ledger(NamedTuple):
     """Exact time by role, phase and state, as observed. A state that did not occur is 0.
 
-    In the tier 10s all threads that serve no connection have the role background.
+    In the tier 10s all threads that serve no connection have the role background, and up to 255 ns
+    of a time may be counted in a later interval of the same hour: its sum over the hour is exact.
     """
 
     host: _Host

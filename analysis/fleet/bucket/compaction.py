@@ -18,7 +18,7 @@ from tlstax.analysis.fleet.bucket import copies, mirror
 from tlstax.analysis.fleet.bucket.address import REQUESTS_MOST, Bucket, Stored
 from tlstax.analysis.fleet.bucket.copies import Choice, Copy, Held
 from tlstax.analysis.fleet.columns import SECOND_NS, TABLES, TIERS, Row, tiers_of
-from tlstax.analysis.fleet.store import compaction, parquet_files
+from tlstax.analysis.fleet.store import compaction, packing, parquet_files
 from tlstax.analysis.fleet.store.compaction import Outcome
 from tlstax.analysis.fleet.store.layout import Place
 from tlstax.analysis.fleet.store.parquet_files import UnreadableError
@@ -55,12 +55,13 @@ def compact(bucket: Bucket, now_wall_ns: int | None = None) -> Outcome:
             for hour_ns, held in found.items():
                 of, of_before = now.get(hour_ns, {}), before.get(hour_ns, {})
                 is_merged = _is_merged(intervals.get(hour_ns, []), of)
-                count = _merge(bucket, held, of, now_ns, left_out, is_merged=is_merged)
+                damaged: set[str] = set()
+                count = _merge(bucket, held, of, now_ns, left_out, damaged, is_merged=is_merged)
                 folders += count > 0
                 merged += count
                 if told or (is_last and hour_ns in held_up):
                     continue  # rows may belong to intervals that cannot be read
-                rest = _remove(bucket, held, of, of_before, now_ns)
+                rest = _remove(bucket, held, of, of_before, now_ns, damaged)
                 if not count and not _is_done(rest, of):
                     held_up.add(hour_ns)
     return Outcome(folders, merged, left_out)
@@ -114,23 +115,25 @@ def _merge(
     of: Mapping[int, Copy],
     now_ns: int,
     left_out: list[str],
+    damaged: set[str],
     *,
     is_merged: bool,
 ) -> int:
     """Merge what counts of an hour, a single object only where the intervals are merged, too.
 
-    How many objects were merged.
+    How many objects were merged; `damaged` gets the keys of those that cannot be read. What they
+    hold is taken of the objects that they were merged of, as long as these are there.
     """
-    chosen = copies.choose(held, of)
-    while len(chosen) > 1 or any(
-        one.without or (is_merged and not one.held.merged_wall_ns) for one in chosen
+    while (chosen := copies.choose(held, of, damaged)) and (
+        len(chosen) > 1
+        or any(one.without or (is_merged and not one.held.merged_wall_ns) for one in chosen)
     ):
         try:
             _put_merged(bucket, chosen, chosen[0].held.place, of, now_ns)
             return len(chosen)
         except _DamagedError as error:
             left_out.append(f"{bucket.url(error.key)} was not merged: {error}")
-            chosen = [one for one in chosen if one.held.stored.key != error.key]
+            damaged.add(error.key)
         except _GoneError:
             return 0  # another one merged it
     return 0
@@ -169,7 +172,7 @@ def _put_merged(
         local = Path(folder) / "merged.parquet"
         try:
             count = sum(parquet_files.check(path, place.table).num_rows for path in keys)
-            level = parquet_files.merged_level(place.table, count)
+            level = packing.merged_level(place.table, count)
             noted = {copies.COPIES_KEY: copies.footer_text(held)}
             rows = compaction.sorted_rows(list(keys), place)
             parquet_files.write(local, place.table, rows, level, noted)
@@ -184,13 +187,18 @@ def _remove(
     of: Mapping[int, Copy],
     of_before: Mapping[int, Copy],
     now_ns: int,
+    damaged: Collection[str],
 ) -> list[Held]:
-    """Remove objects that no reader has chosen for some time; those that are left."""
+    """Remove objects that no reader has chosen for some time; those that are left.
+
+    What has to stand in for a damaged object stays, and so does that one until others have its
+    rows.
+    """
     old = _older(held, now_ns - GRACE_NS)
     wanted = {
-        one.held.stored.key
-        for chosen in (copies.choose(held, of), copies.choose(old, of_before))
-        for one in chosen
+        choice.held.stored.key
+        for without in ((), damaged)
+        for choice in (*copies.choose(held, of, without), *copies.choose(old, of_before, without))
     }
     unwanted = []
     for one in old:

@@ -225,14 +225,18 @@ def winners(intervals: Iterable[Held]) -> dict[int, Copy]:
     return made
 
 
-def choose(held: Iterable[Held], of: Mapping[int, Copy]) -> list[Choice]:
+def choose(
+    held: Iterable[Held], of: Mapping[int, Copy], damaged: Collection[str] = ()
+) -> list[Choice]:
     """The objects of one table and hour to read: each recording once, in the copy that counts.
 
-    The newest merged ones first: they hold what earlier ones hold, or most of it.
+    The newest merged ones first: they hold what earlier ones hold, or most of it. `damaged`: keys
+    of objects that cannot be read.
     """
     taken: set[int] = set()
     made = []
-    for one in sorted(held, key=lambda one: (-one.merged_wall_ns, one.stored.key)):
+    whole = [one for one in held if one.stored.key not in damaged]
+    for one in sorted(whole, key=lambda one: (-one.merged_wall_ns, one.stored.key)):
         mine = {
             source_id
             for source_id, copy in one.copies.items()

@@ -91,13 +91,27 @@ def _select(
         one = selection.tier_of(tier, table)
         is_known = table is columns.Interval
         found = intervals[one] if is_known else listed(bucket, one, table, made.left_out, span)
+        made.files[table] = _files(bucket, found, winners[one], made.left_out)
+    return made
+
+
+def _files(
+    bucket: Bucket, found: Hours, winners: dict[int, dict[int, Copy]], left_out: list[str]
+) -> list[Path]:
+    """The rows that count; of a damaged object those that others have."""
+    damaged: set[str] = set()
+    while True:
         chosen = [
             choice
             for hour_ns in sorted(found)
-            for choice in copies.choose(found[hour_ns], winners[one].get(hour_ns, {}))
+            for choice in copies.choose(found[hour_ns], winners.get(hour_ns, {}), damaged)
         ]
-        made.files[table] = [path for _, path in fetch(bucket, chosen, made.left_out)]
-    return made
+        fetched = fetch(bucket, chosen, left_out)
+        whole = {choice.held.stored.key for choice, _ in fetched}
+        if len(whole) == len(chosen):
+            return [path for _, path in fetched]
+        damaged.update(choice.held.stored.key for choice in chosen)
+        damaged -= whole
 
 
 def winners_of(intervals: Hours) -> dict[int, dict[int, Copy]]:

@@ -15,7 +15,7 @@ from tlstax.analysis.fleet.columns import DAY_NS, SHARED
 from tlstax.analysis.fleet.continuous.raw_hour import Explaining, RawHour, Rows
 from tlstax.analysis.fleet.continuous.segment import Segment
 from tlstax.analysis.fleet.rollup.recording import Recording
-from tlstax.analysis.fleet.store import layout, parquet_files
+from tlstax.analysis.fleet.store import layout, packing, parquet_files
 from tlstax.analysis.fleet.store.layout import Place
 
 KEPT_MOST: Final = 8
@@ -141,7 +141,7 @@ class ExplainedHours:
                 folder = Place("1h", table, hour).folder(self._data)
                 path = folder / layout.part_name(of.source_id)
                 made = parquet_files.table_of(table, mine)
-                parquet_files.write(path, table, [made], parquet_files.FINAL_LEVEL)
+                parquet_files.write(path, table, [made], packing.FINAL_LEVEL)
                 self._known.setdefault(table, set()).update(
                     made.column(0).to_pylist() if table in SHARED else ()
                 )

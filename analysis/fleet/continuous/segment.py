@@ -16,6 +16,7 @@ from tlstax.analysis.fleet.continuous.triggers import Fired
 from tlstax.analysis.fleet.rollup import intervals
 from tlstax.analysis.fleet.rollup.intervals import Sums
 from tlstax.analysis.fleet.rollup.recording import Recording
+from tlstax.analysis.fleet.rollup.steps import in_steps
 from tlstax.analysis.fleet.store import layout, parquet_files
 from tlstax.analysis.fleet.store.layout import COMPACTED, Place
 from tlstax.collectors.capture.schema import table_name
@@ -123,7 +124,7 @@ class Segment:
             for table in _SUMMED:
                 if getattr(self._unwritten, table_name(table)):
                     whole = self._with_closed(tier, table, now[table])
-                    whole = parquet_files.in_order(table, whole)
+                    whole = in_steps(tier, table, parquet_files.in_order(table, whole))
                     made.append((Place(tier, table, self.hour_ns), whole))
         return sorted(made, key=lambda one: one[0].table is columns.Interval)
 

@@ -28,8 +28,7 @@ from tlstax.collectors.capture.vocabulary import (
 
 RECORD_LEVELS: Final = ("full", "record")
 """Levels of windows in which records are boundaries."""
-WALL: Final = "handshake_wall"
-"""The phase of whole handshakes in `phase_latency`."""
+WALL: Final = columns.WALL
 MAIN_PHASES: Final = (WALL, "command")
 """Phases whose latencies the shorter tiers have; the longest has all."""
 _TLS_CODE: Final = frozenset({*RECORD_CRYPTO, "tls_protocol"})

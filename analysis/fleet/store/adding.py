@@ -15,6 +15,7 @@ from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import SHARED, TABLES, Row, tiers_of
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.rollup.recording import Recording
+from tlstax.analysis.fleet.rollup.steps import in_steps
 from tlstax.analysis.fleet.store import layout, parquet_files
 from tlstax.analysis.fleet.store.layout import COMPACTED, Place
 from tlstax.analysis.fleet.store.parquet_files import UnreadableError
@@ -66,7 +67,7 @@ def by_place(rolled: RolledUp) -> Files:
                 start_ns = getattr(row, "start_wall_ns")  # noqa: B009 - all tables have it
                 found[Place(tier, table, layout.hour_of(start_ns))].append(row)
     return {
-        place: parquet_files.table_of(place.table, rows)
+        place: in_steps(place.tier, place.table, parquet_files.table_of(place.table, rows))
         for place, rows in sorted(found.items(), key=lambda item: _rank(item[0]))
     }
 

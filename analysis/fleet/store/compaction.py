@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tlstax.analysis.fleet.columns import HOUR_NS, SHARED, TABLES, Row, columns, tiers_of
-from tlstax.analysis.fleet.store import layout, parquet_files
+from tlstax.analysis.fleet.store import layout, packing, parquet_files
 from tlstax.analysis.fleet.store.layout import COMPACTED, PARTIAL, Place
-from tlstax.analysis.fleet.store.parquet_files import ROWS_OF_A_GROUP, UnreadableError
+from tlstax.analysis.fleet.store.packing import ROWS_OF_A_GROUP
+from tlstax.analysis.fleet.store.parquet_files import UnreadableError
 from tlstax.analysis.fleet.store.selection import require
 
 DAY_IS_OVER_NS: Final = 2 * HOUR_NS
@@ -94,7 +95,7 @@ def _merge_day(data: Path, hours: Sequence[Place], left_out: list[str]) -> int:
         if count > DAY_ROWS_MOST:
             return 0
         rows = sorted_rows(whole, day)
-        parquet_files.write(target, day.table, rows, parquet_files.FINAL_LEVEL)
+        parquet_files.write(target, day.table, rows, packing.FINAL_LEVEL)
         parquet_files.sync(target.parent)
     except UnreadableError as error:
         left_out.append(f"the day of {error.path} was not merged: {error}")
@@ -160,7 +161,7 @@ def _merge(compacted: Path, files: list[Path], place: Place, left_out: list[str]
             break
         try:
             count = sum(parquet_files.check(path, place.table).num_rows for path in whole)
-            level = parquet_files.merged_level(place.table, count)
+            level = packing.merged_level(place.table, count)
             parquet_files.write(compacted, place.table, sorted_rows(whole, place), level)
             parquet_files.sync(compacted.parent)
             break

@@ -21,19 +21,12 @@ from tlstax.analysis.fleet.columns import (
     columns,
     keys,
 )
+from tlstax.analysis.fleet.store import packing
 from tlstax.analysis.fleet.store.layout import PARTIAL, make_folder
+from tlstax.analysis.fleet.store.packing import LIVE_LEVEL, ROWS_OF_A_GROUP
 from tlstax.collectors.capture.printable import output_error
 from tlstax.collectors.capture.schema import table_name
 
-ROWS_OF_A_GROUP: Final = 1 << 17
-LIVE_LEVEL: Final = 6
-"""Of zstd, in files that are written often."""
-FINAL_LEVEL: Final = 19
-"""In small files that are written once: 3 % smaller, for some ms a file."""
-_MERGED_LEVEL: Final = 15
-"""In larger ones without lists: 2 to 3 % smaller, for 1 us a row."""
-_LIST_PAGE_BYTES: Final = 8 << 20
-"""Counts of many rows in one page: pages of 1 MB are 2 % larger."""
 VERSION_KEY: Final = b"tlstax.schema_version"
 TABLE_KEY: Final = b"tlstax.table"
 _schemas: Final[dict[type[Row], Any]] = {}
@@ -120,41 +113,6 @@ def sort_columns(table: type[Row]) -> list[str]:
     return [*first, *(name for name in found if name not in (*late, "host")), *late]
 
 
-def options(table: type[Row], level: int = LIVE_LEVEL) -> dict[str, Any]:
-    """How files are encoded: names as dictionaries, numbers byte by byte, which zstd packs best.
-
-    On replayed hosts that is 15 % less than packed differences for the ledger, 25 % for latencies.
-    Only the columns that questions choose files by have statistics: those of all were 40 % of the
-    file of one host. Pages of version 2 do not compress where each list begins, which was 9 % of
-    the latencies: tables with lists have pages of version 1.
-    """
-    kinds = {column.name: column.kind for column in columns(table)}
-    texts = [name for name, kind in kinds.items() if kind == "str"]
-    known = ["source_id", "start_wall_ns", "syscall", "scale", "first_bucket"]
-    named = [*texts, *(name for name in known if name in kinds)]
-    lists = [f"{name}.list.element" for name, kind in kinds.items() if kind == "list"]
-    split = [name for name, kind in kinds.items() if kind == "int" and name not in named]
-    return {
-        "compression": "zstd",
-        "compression_level": level,
-        "use_dictionary": named,
-        "column_encoding": dict.fromkeys([*split, *lists], "BYTE_STREAM_SPLIT"),
-        "store_schema": False,
-        "version": "2.6",
-        **({"data_page_size": _LIST_PAGE_BYTES} if lists else {}),
-        "data_page_version": "1.0" if lists else "2.0",
-        "write_statistics": [table._fields[0], "start_wall_ns"],
-    }
-
-
-def merged_level(table: type[Row], rows_count: int) -> int:
-    """The level of zstd for a file that compaction writes."""
-    if rows_count <= ROWS_OF_A_GROUP:
-        return FINAL_LEVEL
-    has_list = any(column.kind == "list" for column in columns(table))
-    return LIVE_LEVEL if has_list else _MERGED_LEVEL
-
-
 def write(
     path: Path,
     table: type[Row],
@@ -168,7 +126,7 @@ def write(
     whole new one. Raises TlstaxError (IO).
     """
     parquet = arrow("pyarrow.parquet")
-    encoding = options(table, level)
+    encoding = packing.options(table, level)
     partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{PARTIAL}")
     try:
         make_folder(path.parent)
@@ -176,8 +134,8 @@ def write(
         try:
             with os.fdopen(descriptor, "wb") as stream:
                 with parquet.ParquetWriter(stream, schema_of(table), **encoding) as writer:
-                    for batch in batches:
-                        writer.write_table(batch, row_group_size=ROWS_OF_A_GROUP)
+                    for rows in (part for rows in batches for part in packing.parts(table, rows)):
+                        writer.write_table(rows, row_group_size=ROWS_OF_A_GROUP)
                     writer.add_key_value_metadata({**metadata_of(table), **(noted or {})})
                 stream.flush()
                 os.fsync(stream.fileno())

@@ -9,7 +9,7 @@ import pytest
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS, Row
 from tlstax.analysis.fleet.rollup.capture import RolledUp
-from tlstax.analysis.fleet.store import parquet_files
+from tlstax.analysis.fleet.store import packing, parquet_files
 from tlstax.tests import fleet_writer
 from tlstax.tests.fleet_replay import START_NS, Fleet
 
@@ -36,17 +36,17 @@ def test_where_lists_begin_is_compressed(
 ) -> None:
     table = columns.PhaseLatency
     first = written(profile, tmp_path / "first", table).stat().st_size
-    plain = parquet_files.options(table, parquet_files.FINAL_LEVEL)
+    plain = packing.options(table, packing.FINAL_LEVEL)
     plain["data_page_version"] = "2.0"
-    monkeypatch.setattr(parquet_files, "options", lambda table, level: plain)
+    monkeypatch.setattr(packing, "options", lambda table, level: plain)
     assert first < 0.97 * written(profile, tmp_path / "second", table).stat().st_size
 
 
 def test_large_merged_files_cost_less_cpu_time() -> None:
-    small = parquet_files.ROWS_OF_A_GROUP
+    small = packing.ROWS_OF_A_GROUP
     of_ledger, of_latencies = (
-        [parquet_files.merged_level(table, rows) for rows in (small, small + 1)]
+        [packing.merged_level(table, rows) for rows in (small, small + 1)]
         for table in (columns.Ledger, columns.PhaseLatency)
     )
-    assert of_ledger == [parquet_files.FINAL_LEVEL, 15]
-    assert of_latencies == [parquet_files.FINAL_LEVEL, parquet_files.LIVE_LEVEL]
+    assert of_ledger == [packing.FINAL_LEVEL, 15]
+    assert of_latencies == [packing.FINAL_LEVEL, packing.LIVE_LEVEL]

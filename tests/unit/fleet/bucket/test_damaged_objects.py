@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A merged object that is damaged inside costs nothing while what it was merged of is there."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tlstax.analysis.fleet.bucket import adding, compaction, mirror
+from tlstax.analysis.fleet.bucket.address import Bucket
+from tlstax.analysis.fleet.rollup.capture import RolledUp
+from tlstax.tests.fleet_rows import renamed, totals
+
+BUCKET = Bucket("fleet", "all")
+
+
+def damage(objects: Path, table: str = "ledger") -> Path:
+    """Damage the rows of the merged object, not its footer; no local copy is left."""
+    (found,) = objects.glob(f"tier=1h/table={table}/**/compacted-*")
+    content = found.read_bytes()
+    found.write_bytes(content[:4] + b"\xff" * 64 + content[68:])
+    shutil.rmtree(mirror.root(BUCKET))
+    return found
+
+
+def age(objects: Path, minutes: float) -> None:
+    for path in objects.rglob("*.parquet"):
+        at = path.stat().st_mtime - minutes * 60
+        os.utime(path, (at, at))
+
+
+@pytest.fixture
+def merged(rolled: RolledUp, objects: Path) -> Path:
+    """Two hosts, merged; their own objects are still there."""
+    for number in (1, 2):
+        adding.add(renamed(rolled, f"db{number}", number), BUCKET)
+    compaction.compact(BUCKET)
+    return objects
+
+
+@pytest.mark.parametrize("table", ["ledger", "interval", "frame"])
+def test_what_a_damaged_object_was_merged_of_is_merged_again(
+    rolled: RolledUp, merged: Path, table: str
+) -> None:
+    adding.add(renamed(rolled, "db3", 3), BUCKET)
+    before = totals(BUCKET)
+    damaged = damage(merged, table)
+    for run in range(3):
+        age(merged, 20)
+        told = compaction.compact(BUCKET).left_out
+        assert [damaged.name in one for one in told] == ([True] if run == 0 else [])
+    assert totals(BUCKET) == before
+    (left,) = merged.glob(f"tier=1h/table={table}/**/*.parquet")
+    assert left.name.startswith("compacted-")
+    assert left != damaged
+
+
+def test_a_damaged_object_stays_while_nothing_has_its_rows(rolled: RolledUp, merged: Path) -> None:
+    for _ in range(2):
+        age(merged, 20)
+        compaction.compact(BUCKET)
+    damaged = damage(merged)
+    for number in (3, 4):
+        adding.add(renamed(rolled, f"db{number}", number), BUCKET)
+        age(merged, 20)
+        told = compaction.compact(BUCKET).left_out
+        assert [damaged.name in one for one in told] == [True]
+    assert damaged.exists()
+
+
+def test_a_question_reads_what_a_damaged_object_was_merged_of(
+    rolled: RolledUp, half: RolledUp, objects: Path
+) -> None:
+    for number, copy in ((1, half), (2, rolled)):
+        adding.add(renamed(copy, f"db{number}", number), BUCKET)
+    compaction.compact(BUCKET)
+    adding.add(renamed(rolled, "db1", 1), BUCKET)  # so the merged object is read without db1
+    before = totals(BUCKET)
+    assert before.pop("left_out") == []
+    damaged = damage(objects)
+    found = totals(BUCKET)
+    assert [damaged.name in one for one in found.pop("left_out")] == [True]
+    assert found == before
