@@ -46,6 +46,10 @@ class StreamError(Exception):
     """A stream without what every recording begins with, or with what no recorder writes."""
 
 
+def _made_up(error: Exception) -> StreamError:
+    return StreamError(f"it holds what no recorder writes ({error})")
+
+
 @dataclass
 class Account:
     """A thread's account so far."""
@@ -123,7 +127,7 @@ class Totals:
         try:
             self.functions.limit(self.plan_file.functions)
         except ValueError as error:
-            raise StreamError(f"it holds what no recorder writes ({error})") from None
+            raise _made_up(error) from None
 
     def _has_start(self) -> bool:
         return self.start is not None
@@ -153,14 +157,20 @@ class Totals:
                 if is_window:
                     return True
         except (ValueError, IndexError, OverflowError) as error:
-            raise StreamError(f"it holds what no recorder writes ({error})") from None
+            raise _made_up(error) from None
         return False
 
     def read_budget(self) -> bool:
-        """Read the frame behind a window that is known to be there; whether it is a budget."""
-        for frame in self._frames:
-            self._take(frame)
-            return self.budget is not None
+        """Read the frame behind a window that is known to be there; whether it is a budget.
+
+        Raises StreamError for what no recorder writes.
+        """
+        try:
+            for frame in self._frames:
+                self._take(frame)
+                return self.budget is not None
+        except (ValueError, IndexError, OverflowError) as error:
+            raise _made_up(error) from None
         return False
 
     def _take(self, frame: Frame) -> bool:

@@ -34,6 +34,7 @@ from tlstax.collectors.remote.image import Image
 from tlstax.collectors.remote.remote_plan import (
     SYMBOLS,
     PlanRequest,
+    fetch,
     find,
     findings_on,
     plan_there,
@@ -88,7 +89,7 @@ def test_the_plan_is_that_of_the_process_host(
     told: list[str] = []
     request = PlanRequest(target.pid, None)
     image = Image(tmp_path / "image", connection)
-    made = plan_there(image, request, told.append, refuse=False)
+    made = plan_there(image, fetch(image, request, told.append), request, untold, refuse=False)
     here = open_target(target.pid)
     expected = plan(here, load_definitions(), host_costs=HostCosts(), limits=made.safety.limits)
     assert len(expected.sites) > 10
@@ -103,7 +104,7 @@ def test_the_plan_is_that_of_the_process_host(
     assert f"file 0 build-id={expected.sites[0].object.build_id[:4]}"[:5] in text
     again = Image(tmp_path / "again", connection)
     assert "once for each build" in told[0]
-    plan_there(again, request, told.append, refuse=False)
+    fetch(again, request, told.append)
     assert len([text for text in told if "fetching" in text]) == 1, "they were fetched already"
 
 
@@ -115,12 +116,14 @@ def test_probes_are_placed_alike_but_priced_for_their_host(
     lines = lines.format("emulated", "700 " * 9, "750 " * 9) + "uprobe_multi stepped 1 9000\n"
     monkeypatch.setattr(Image, "prices_text", lambda _: lines)
     request = PlanRequest(target.pid, None)
-    made = plan_there(Image(tmp_path / "image", connection), request, untold, refuse=False)
+    image = Image(tmp_path / "image", connection)
+    pid = fetch(image, request, untold)
+    made = plan_there(image, pid, request, untold, refuse=False)
     assert made.plan.host_costs.prices == Prices(700.0, 9000.0, 200.0)
     assert {site.cost_ns for site in made.plan.sites} == {700.0}
     assert "price-ns=700 " in made.text()
     monkeypatch.setattr("tlstax.collectors.remote.remote_plan.costs_there", lambda *_: HostCosts())
-    defaults = plan_there(Image(tmp_path / "again", connection), request, untold, refuse=False)
+    defaults = plan_there(image, pid, request, untold, refuse=False)
     assert {site.cost_ns for site in defaults.plan.sites} == {HostCosts().prices.emulated_ns}
     places = [
         [(s.boundary, s.event, s.file_offset) for s in m.plan.sites] for m in (made, defaults)
@@ -257,21 +260,24 @@ def test_it_deletes_only_itself(tmp_path: Path) -> None:
     [
         b"read /etc/shadow\n",
         b"find\n",
-        b"record 0 0 --pid 1\n",
-        b"record 99999999999 0 --pid 1\n",
-        b"record 1 0 --pid 1 --output /nowhere/x\nx",
-        b"record 1 0 --pid 1 --plan /etc/shadow\nx",
-        b"record 1 0 --pid 1 --serve\nx",
-        b"record 1 0 --pid 1 --control\nx",
-        b"record 1 0 --pid 1 --tables /etc/shadow\nx",
-        b"record 1 99999999999 --pid 1\nx",
-        b"record 4 0 --pid 1\nnope",
+        b"record\n",
+        b"record 1 0 --pid 1\n",
+        b"target\n",
+        b"target 0 0 --pid 1\n",
+        b"target 99999999999 0 --pid 1\n",
+        b"target 1 0 --pid 1 --output /nowhere/x\nx",
+        b"target 1 0 --pid 1 --plan /etc/shadow\nx",
+        b"target 1 0 --pid 1 --serve\nx",
+        b"target 1 0 --pid 1 --control\nx",
+        b"target 1 0 --pid 1 --tables /etc/shadow\nx",
+        b"target 1 99999999999 --pid 1\nx",
+        b"target 4 0 --pid 1\nnope",
         b"x" * 5000,
     ],
 )
 def test_what_it_does_not_know_is_refused(request_: bytes) -> None:
     frames, done = serve(PROGRAM, request_)
-    if request_.endswith(b"\n") or b"record" in request_:
+    if request_.endswith(b"\n") or b"target" in request_:
         assert done.returncode == ExitCode.USAGE, done.stderr
         assert frames[-1].type == NUMBERS.number("ERROR")
     assert not any(frame.type == NUMBERS.number("START") for frame in frames)
