@@ -20,13 +20,15 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.host.executable import recorder_path
 from tlstax.collectors.host.probe_costs.prices import HostCosts, Prices
+from tlstax.collectors.placement.model import Plan
 from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.preflight.examination import examine
 from tlstax.collectors.preflight.judge import Status
-from tlstax.collectors.preflight.safety import restrictions
+from tlstax.collectors.preflight.safety import Safety, restrictions
 from tlstax.collectors.process.target import open_target
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.frames import Frame, Reading, read_frames
+from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.recording.stream.recorded_files import recorded_objects
 from tlstax.collectors.remote.connection import Connection
 from tlstax.collectors.remote.destination import Destination
@@ -40,6 +42,7 @@ from tlstax.collectors.remote.remote_plan import (
     plan_there,
 )
 from tlstax.probes.definitions import load_definitions
+from tlstax.probes.model import Level
 
 LOCAL = '#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n'
 SECRET = "tiger-in-the-night"
@@ -198,6 +201,14 @@ def test_a_process_that_is_not_there(connection: Connection, tmp_path: Path) -> 
     with pytest.raises(TlstaxError, match="there is no such process") as raised:
         Image(tmp_path / "image", connection).add_process(1 << 22, (), print)
     assert raised.value.exit_code == ExitCode.TARGET
+    assert connection.can_be_asked, "it costs its own answer only: others may be there"
+    Image(tmp_path / "other", connection).add_process(os.getpid(), (), untold)
+
+
+def test_an_answer_that_was_not_read_to_its_end(connection: Connection) -> None:
+    """What follows would be taken for the answer to another request."""
+    next(connection.ask(f"facts {os.getpid()} schedule"))
+    assert not connection.can_be_asked
 
 
 def test_without_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,6 +296,31 @@ def test_what_it_does_not_know_is_refused(request_: bytes) -> None:
     # Root must not create or read files; standard input is that of the requests.
     if any(option in request_ for option in (b"--output", b"--plan", b"--tables", b"--control")):
         assert b"do not go with --serve" in frames[-1].content
+
+
+def test_several_processes_are_taken_before_the_recording(
+    target: "subprocess.Popen[bytes]",
+) -> None:
+    """Options of all are the first's; a process is there once."""
+    nothing = Plan(target.pid, Level.SAMPLE, (), (), ())
+    plan_ = plan_file_text(open_target(target.pid), nothing, Safety()).encode()
+    one = f"target {len(plan_)} 0 --pid".encode()
+    first = b"%s 7 --keep-going --for 1s\n%s" % (one, plan_)
+    for further, why in (
+        (b"%s 8 --for 1s\n" % one, b"stand before the first"),
+        (b"%s 8 --keep-going\n" % one, b"stand before the first"),
+        (b"%s 7\n" % one, b"process 7 was given twice"),
+    ):
+        frames, done = serve(PROGRAM, first + further + plan_)
+        assert [frame.type for frame in frames] == [
+            NUMBERS.number(name) for name in ("FACT", "ANSWERED", "ERROR")
+        ]
+        assert why in frames[-1].content
+        assert done.returncode == ExitCode.USAGE
+    many = b"".join(b"%s %d\n%s" % (one, pid, plan_) for pid in range(1, 18))
+    frames, _ = serve(PROGRAM, many)
+    assert [frame.type for frame in frames].count(NUMBERS.number("ANSWERED")) == 16
+    assert b"16 processes at most" in frames[-1].content
 
 
 def test_prices_end_with_the_line() -> None:
