@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.capture import writer as writer_module
 from tlstax.collectors.capture.document import capture_markdown
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import (
@@ -346,15 +345,3 @@ def test_a_bucket_that_holds_no_value_is_refused(
             reader.require_counts()
     assert caught.value.exit_code == ExitCode.CAPTURE
     assert "latency.high_ns holds 5" in caught.value.why
-
-
-def test_ctrl_c_while_it_is_created_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(writer_module, "_prepare", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        CaptureWriter.create(tmp_path / "a.tlstax")
-    assert list(tmp_path.iterdir()) == []
