@@ -91,6 +91,10 @@ class RecorderChild:
         """That of a process, from 0."""
         return self._pipe.parts[number]
 
+    def fileno(self) -> int:
+        """For poll(): readable when something has arrived."""
+        return self._pipe.fileno()
+
     def wake_on(self, descriptor: int) -> None:
         """End a wait when `descriptor` becomes readable."""
         self._ready.register(descriptor, select.POLLIN)

@@ -43,21 +43,27 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def heard() -> list[str]:
+    """What `several` heard before it was attached."""
+    return []
+
+
+@pytest.fixture
 def several(
-    environment: dict[str, str], folder: Path, spawn: Attach, repository: Path, tlstax: list[str]
-) -> Attach:
+    environment: dict[str, str], folder: Path, spawn: Attach, repository: Path, tlstax: list[str],
+    heard: list[str],
+) -> Attach:  # fmt: skip
     """Start `tlstax attach --ssh` of some processes; it is attached when this returns."""
 
     def run(who: list[int | str], *more: str, waits_for: int | None = None) -> Process:
         command = [*tlstax, "attach", "--ssh", "box", "--sudo", *map(str, who), "-o", str(folder)]
         command += ["--definitions", str(repository / "tests/testprogs"), *more]
         process = spawn(command, stderr=subprocess.PIPE, text=True, env=environment)
-        process.heard = ""
         for _ in range(len(who) if waits_for is None else waits_for):
             assert process.stderr is not None
             while "attached to" not in (line := process.stderr.readline()):
-                process.heard += line
-                assert line, process.heard
+                heard.append(line)
+                assert line, heard
         return process
 
     return run
@@ -142,8 +148,9 @@ def test_one_that_is_killed_costs_its_own_line(
 
 
 def test_what_cannot_be_recorded_leaves_the_others(
-    servers: list[Process], several: Attach, folder: Path, spawn: Attach, box: RemoteHost
-) -> None:
+    servers: list[Process], several: Attach, folder: Path, spawn: Attach, box: RemoteHost,
+    heard: list[str],
+) -> None:  # fmt: skip
     """No such process; a program without TLS; a capture that is there."""
     folder.mkdir()
     (earlier := folder / f"truth-{servers[1].pid}.tlstax").write_text("mine")
@@ -151,7 +158,7 @@ def test_what_cannot_be_recorded_leaves_the_others(
     pids = [NO_PID, asleep.pid, servers[1].pid, servers[0].pid]
     process = several(pids, "--for", "3s", "--budget", "none", "--quiet", waits_for=1)
     serve(servers[0])
-    text = process.heard + said(process, TARGET)
+    text = "".join(heard) + said(process, TARGET)
     errors = errors_in(text)
     assert [str(pid) in error for pid, error in zip(pids, errors, strict=False)] == [True] * 3
     assert "the file exists" in errors[2]

@@ -50,7 +50,7 @@ class Clock:
 
 def test_cpu_time_is_that_of_whose_turn_it_is() -> None:
     clock = Clock()
-    turns = CpuTurns(3, clock)
+    turns = CpuTurns(0, clock)
     for number, spent_ns in ((None, 5), (1, 10), (0, 20), (2, 40), (1, 80)):
         if number is not None:
             turns.turn(number)
@@ -60,6 +60,12 @@ def test_cpu_time_is_that_of_whose_turn_it_is() -> None:
     assert sum(found) == clock.now_ns - 1000
     clock.now_ns += 1
     assert turns.used_ns(1) == 91, "to ask changes no turn"
+
+    def act() -> None:
+        clock.now_ns += 500
+
+    turns.leave_out(act)
+    assert turns.used_ns(1) == 91
 
 
 REFUSED = frame(0, "ERROR", struct("error", exit_code=4, text=b"no such process"))
