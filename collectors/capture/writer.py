@@ -58,14 +58,18 @@ class CaptureWriter:
         another recording writes it), IO if it cannot be created.
         """
         file = CaptureFile(Path(path), overwrite)
-        connection = _connect(file.current)
+        connection = None
         try:
+            connection = _connect(file.current)
             _prepare(connection)
-        except sqlite3.OperationalError as error:
-            connection.close()
+        except BaseException as error:  # also Ctrl-C: nothing of it is left
+            if connection is not None:
+                connection.close()
             file.remove()
             file.close()
-            raise write_error(file.path, error) from error
+            if isinstance(error, sqlite3.OperationalError):
+                raise write_error(file.path, error) from error
+            raise
         return cls(connection, file)
 
     def take_place(self) -> None:

@@ -29,7 +29,12 @@ from tlstax.collectors.commands.attach_request import (
 from tlstax.collectors.commands.attach_several import attach_several, is_several
 from tlstax.collectors.commands.options import target_pid
 from tlstax.collectors.commands.progress import Progress
-from tlstax.collectors.commands.remote import attach_there, remote_options, require_ssh
+from tlstax.collectors.commands.remote import (
+    attach_several_there,
+    attach_there,
+    remote_options,
+    require_ssh,
+)
 from tlstax.collectors.commands.stop_flag import StopFlag
 from tlstax.collectors.placement.return_probes import ACCEPT, return_probe_refused
 from tlstax.collectors.preflight.safety import Safety, at_level
@@ -64,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     refuse_contradictions(options)
     require_ssh(options)
     if is_several(options):
-        return attach_several(options)
+        return attach_several_there(options) if options.ssh else attach_several(options)
     options.pid = options.pids[0] if options.pids else None
     require_place(options.output, options.force)
     if options.ssh:

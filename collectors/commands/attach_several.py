@@ -5,10 +5,11 @@ import argparse
 import copy
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.capture_file import require_place, write_error
@@ -28,6 +29,18 @@ from tlstax.collectors.sources import registry
 def is_several(options: argparse.Namespace) -> bool:
     """Whether several servers were asked for."""
     return len(options.pids) > 1 or options.all
+
+
+class Made(Protocol):
+    """A capture that was made."""
+
+    @property
+    def pid(self) -> int:
+        """Of the server."""
+
+    @property
+    def capture(self) -> Path:
+        """Its file."""
 
 
 class Failures:
@@ -51,10 +64,12 @@ def attach_several(options: argparse.Namespace) -> int:
 
     The exit code is that of the first server that could not be recorded to the end.
     """
-    _refuse_options(options)
-    pids = _pids(options)
+    refuse_options(options)
+    group = target_group(options)
+    pids = options.pids or find_all(group, options.name or "")
+    require_room(pids)
     failures = Failures()
-    with _folder(options.output):
+    with captures_folder(options.output):
         stop = StopFlag()
         ready: list[ReadyServer] = []
         try:
@@ -74,13 +89,18 @@ def attach_several(options: argparse.Namespace) -> int:
             for one in servers.recordings:
                 _announce(one, options)
             _watch(servers, options, stop)
-    whole = [one for one in servers.recordings if one.pid not in failures.pids]
+    return end_several(options, failures, [one.request for one in servers.recordings])
+
+
+def end_several(options: argparse.Namespace, failures: Failures, recorded: Iterable[Made]) -> int:
+    """Tell of the captures that are whole; the exit code."""
+    whole = [one for one in recorded if one.pid not in failures.pids]
     if whole:
-        text = f"`tlstax report {whole[0].request.capture}` explains "
+        text = f"`tlstax report {whole[0].capture}` explains "
         text += "it" if len(whole) == 1 else f"one of {len(whole)} captures"
         print(f"tlstax: detached; {text}", file=sys.stderr)
     for one in () if options.quiet else whole:
-        text = options.headline(one.request.capture)
+        text = options.headline(one.capture)
         print(f"tlstax: process {one.pid}: {text}", file=sys.stderr)
     return int(failures.code)
 
@@ -88,7 +108,7 @@ def attach_several(options: argparse.Namespace) -> int:
 def _ready(options: argparse.Namespace, pid: int, failures: Failures) -> ReadyServer | None:
     """Examine a server and plan for it; None: its line was told."""
     own = copy.copy(options)
-    own.output = options.output / f"{_name(pid)}-{pid}.tlstax"
+    own.output = options.output / capture_name(pid)
     try:
         require_place(own.output, own.force)
         request = request_for(own, pid)
@@ -137,11 +157,8 @@ def _watch(servers: SeveralServers, options: argparse.Namespace, stop: StopFlag)
         print("tlstax: a capture cannot be written: the other recordings end, too", file=sys.stderr)
 
 
-def _pids(options: argparse.Namespace) -> list[int]:
-    """The servers. Raises TlstaxError."""
-    options.pid = options.pids[0] if options.pids else None
-    group = target_group(options)
-    pids = options.pids or find_all(group, options.name or "")
+def require_room(pids: Sequence[int]) -> None:
+    """Raise TlstaxError (USAGE) if one recorder cannot record these."""
     twice = [pid for pid in pids if pids.count(pid) > 1]
     if twice:
         raise TlstaxError(
@@ -157,13 +174,12 @@ def _pids(options: argparse.Namespace) -> list[int]:
             "Pass the pids of fewer of them, and start tlstax again for the others",
             ExitCode.USAGE,
         )
-    return list(pids)
 
 
-def _refuse_options(options: argparse.Namespace) -> None:
-    """Raise TlstaxError (USAGE) for what is only for one server."""
+def refuse_options(options: argparse.Namespace) -> None:
+    """Raise TlstaxError (USAGE) for what is only for one server; set `pid`."""
+    options.pid = options.pids[0] if options.pids else None
     given = {
-        "--ssh": (options.ssh, "the recorder on another host records one process"),
         "--client": (options.client, "a capture has the clients of one server"),
         "--collect": (
             tuple(options.collect) != (registry.NATIVE,),
@@ -188,7 +204,7 @@ def _refuse_options(options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _folder(path: Path) -> Iterator[None]:
+def captures_folder(path: Path) -> Iterator[None]:
     """Make the folder for the captures if it is not there; one that stays empty is removed."""
     is_new = not path.exists()
     try:
@@ -210,10 +226,11 @@ def _folder(path: Path) -> Iterator[None]:
                 path.rmdir()
 
 
-def _name(pid: int) -> str:
-    """The name of a process, as part of a file's name."""
+def capture_name(pid: int, proc: Path = PROC) -> str:
+    """The name of a server's capture: that of its process, and its pid."""
     try:
-        text = (PROC / str(pid) / "comm").read_text(errors="replace").strip()
+        text = (proc / str(pid) / "comm").read_text(errors="replace").strip()
     except OSError:
         text = ""
-    return re.sub(r"[^\w.-]", "_", text, flags=re.ASCII).lstrip(".-") or "process"
+    name = re.sub(r"[^\w.-]", "_", text, flags=re.ASCII).lstrip(".-") or "process"
+    return f"{name}-{pid}.tlstax"

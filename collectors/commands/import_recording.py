@@ -35,7 +35,7 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import write_whole
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.frames import targets_of
-from tlstax.collectors.recording.stream_capture import import_stream
+from tlstax.collectors.recording.stream_recording import import_stream
 from tlstax.collectors.sources.perf.recording import read_data
 from tlstax.collectors.sources.perf.rows import FIRST_ID, PerfRows
 from tlstax.collectors.sources.perf.script import begins_sample, parse

@@ -2,6 +2,7 @@
 """Options and actions of the commands that take --ssh."""
 
 import argparse
+import re
 import signal
 import sys
 import tempfile
@@ -9,10 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.capture_file import require_place
 from tlstax.collectors.commands.attach_request import budget_share
+from tlstax.collectors.commands.attach_several import (
+    Failures,
+    capture_name,
+    captures_folder,
+    end_several,
+    refuse_options,
+    require_room,
+)
 from tlstax.collectors.commands.options import target_group
 from tlstax.collectors.recording.by_recorder.stretch_times import interval_s
 from tlstax.probes.model import Level
@@ -22,6 +32,7 @@ if TYPE_CHECKING:
     from tlstax.collectors.remote.connection import Connection
     from tlstax.collectors.remote.image import Image
     from tlstax.collectors.remote.remote_plan import PlanRequest, RemotePlan
+    from tlstax.collectors.remote.remote_recording import RecordRequest, RemoteRecordings
 
 
 def remote_options(parser: argparse.ArgumentParser) -> None:
@@ -69,13 +80,85 @@ def require_ssh(options: argparse.Namespace) -> None:
 
 
 def attach_there(options: argparse.Namespace) -> int:
-    """`tlstax attach --ssh`."""
-    from tlstax.collectors.remote.remote_plan import plan_there
-    from tlstax.collectors.remote.remote_recording import RecordRequest, record_there
+    """`tlstax attach --ssh` of one server."""
+    from tlstax.collectors.remote.remote_plan import fetch, plan_there
+    from tlstax.collectors.remote.remote_recording import record_there
 
     _refuse_local_options(options)
-    request = RecordRequest(
-        output=options.output,
+    asked = _plan_request(options)
+    with _opened(options) as (connection, open_image):
+        image = open_image()
+        made = plan_there(image, fetch(image, asked, _tell), asked, _tell, refuse=True)
+        for note in made.safety.notes:
+            _tell(f"preflight ({note.hazard}): {note.text}")
+        record_there(connection, made, _record_request(options, options.output), _tell)
+    _tell(f"detached; `tlstax report {options.output}` explains it")
+    if not options.quiet:
+        _tell(options.headline(options.output))
+    return int(ExitCode.OK)
+
+
+class _Made(NamedTuple):
+    pid: int
+    capture: Path
+
+
+def attach_several_there(options: argparse.Namespace) -> int:
+    """`tlstax attach --ssh` of several servers; see `attach_several`."""
+    from tlstax.collectors.remote.remote_plan import find_servers
+    from tlstax.collectors.remote.remote_recording import RemoteRecordings
+
+    refuse_options(options)
+    _refuse_local_options(options)
+    asked, failures, made = _plan_request(options), Failures(), list[_Made]()
+    with captures_folder(options.output), _opened(options) as (connection, open_image):
+        pids = options.pids or find_servers(open_image(), asked)
+        require_room(pids)
+        with RemoteRecordings(connection, failures.tell, _tell, keeps_going=True) as recordings:
+            for pid in pids:
+                try:
+                    capture = _add_server(options, asked, recordings, open_image(), pid)
+                except TlstaxError as error:
+                    if not connection.can_be_asked:
+                        raise
+                    failures.tell(pid, error)
+                else:
+                    made.append(_Made(pid, capture))
+            if made:
+                recordings.run()
+    if recordings.is_unwritable:
+        _tell("a capture cannot be written: the other recordings ended, too")
+    return end_several(options, failures, made)
+
+
+def _add_server(
+    options: argparse.Namespace,
+    asked: "PlanRequest",
+    recordings: "RemoteRecordings",
+    image: "Image",
+    pid: int,
+) -> Path:
+    """Examine a server of several and plan for it; its capture. Raises TlstaxError."""
+    from tlstax.collectors.remote.remote_plan import SYMBOLS, plan_there
+
+    def tell(text: str) -> None:
+        _tell(text if re.search(rf"\b{pid}\b", text) else f"process {pid}: {text}")
+
+    image.add_process(pid, SYMBOLS, tell)
+    capture = Path(options.output / capture_name(pid, image.proc))
+    require_place(capture, options.force)
+    made = plan_there(image, pid, asked, tell, refuse=True)
+    recordings.add(made, _record_request(options, capture))
+    for note in made.safety.notes:
+        tell(f"preflight ({note.hazard}): {note.text}")
+    return capture
+
+
+def _record_request(options: argparse.Namespace, output: Path) -> "RecordRequest":
+    from tlstax.collectors.remote.remote_recording import RecordRequest
+
+    return RecordRequest(
+        output=output,
         overwrite=options.force,
         for_s=options.duration_s,
         window_s=options.window or 1.0,
@@ -88,25 +171,16 @@ def attach_there(options: argparse.Namespace) -> int:
         budget=budget_share(options),
         budget_is_default=options.budget is None,
     )
-    asked = _plan_request(options)
-    with _opened(options) as (connection, image):
-        made = plan_there(image, asked, _tell, refuse=True)
-        for note in made.safety.notes:
-            _tell(f"preflight ({note.hazard}): {note.text}")
-        record_there(connection, made, request, _tell)
-    _tell(f"detached; `tlstax report {options.output}` explains it")
-    if not options.quiet:
-        _tell(options.headline(options.output))
-    return int(ExitCode.OK)
 
 
 def plan_elsewhere(options: argparse.Namespace, show: Callable[["RemotePlan"], None]) -> int:
     """`tlstax probes plan --ssh`: `show` is given the plan while its files can be read."""
-    from tlstax.collectors.remote.remote_plan import plan_there
+    from tlstax.collectors.remote.remote_plan import fetch, plan_there
 
     asked, is_file = _plan_request(options), options.output is not None
-    with _opened(options) as (_, image):
-        show(plan_there(image, asked, _tell, refuse=is_file))
+    with _opened(options) as (_, open_image):
+        image = open_image()
+        show(plan_there(image, fetch(image, asked, _tell), asked, _tell, refuse=is_file))
     return int(ExitCode.OK)
 
 
@@ -114,14 +188,17 @@ def examine_there(options: argparse.Namespace) -> "Sequence[Finding]":
     """`tlstax doctor PID --ssh`: the findings."""
     from tlstax.collectors.remote.remote_plan import SYMBOLS, findings_on
 
-    with _opened(options) as (_, image):
+    with _opened(options) as (_, open_image):
+        image = open_image()
         image.add_process(options.pid, SYMBOLS, _tell)
         return findings_on(image, options.pid, options.accept)
 
 
 @contextmanager
-def _opened(options: argparse.Namespace) -> Iterator[tuple["Connection", "Image"]]:
-    """A connection to the host, and an empty image of it."""
+def _opened(
+    options: argparse.Namespace,
+) -> Iterator[tuple["Connection", Callable[[], "Image"]]]:
+    """A connection to the host, and what makes an empty image of it: one for each process."""
     from tlstax.collectors.remote.connection import connect
     from tlstax.collectors.remote.destination import Destination
     from tlstax.collectors.remote.image import Image
@@ -132,7 +209,7 @@ def _opened(options: argparse.Namespace) -> Iterator[tuple["Connection", "Image"
         tempfile.TemporaryDirectory(prefix="tlstax-") as directory,
         connect(destination) as connection,
     ):
-        yield connection, Image(Path(directory), connection)
+        yield connection, lambda: Image(Path(tempfile.mkdtemp(dir=directory)), connection)
 
 
 @contextmanager

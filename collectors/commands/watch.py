@@ -4,6 +4,8 @@
     tlstax watch --name mariadbd --output /var/lib/tlstax
     tlstax watch --name mariadbd --output /var/lib/tlstax --listen 127.0.0.1:9917
 
+    tlstax watch --name mysqld --all --output /var/lib/tlstax      several servers of this host
+
 The server may be started later, restarted and upgraded. Every rollup (a minute, or 10 s) writes the
 sums of that time: the ledger, handshakes, wall times, losses, and what tlstax itself cost. They are
 removed after --keep. Stop it with Ctrl-C or SIGTERM. docs/watch.md has more, and a systemd unit.
@@ -12,6 +14,7 @@ cannot be recorded, or the one of --pid has ended; 6 the folder cannot be writte
 """
 
 import argparse
+import contextlib
 import platform
 import re
 import sys
@@ -24,9 +27,11 @@ from urllib.parse import urlsplit
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.commands.options import NO_BUDGET, accept_option, budget
 from tlstax.collectors.commands.stop_flag import StopFlag
+from tlstax.collectors.watching.outlet import Outlet, Watched
 from tlstax.collectors.watching.raw_captures import RawCaptures
 from tlstax.collectors.watching.sink import Sink
-from tlstax.collectors.watching.watch import Watch, Watched
+from tlstax.collectors.watching.watch import Watch
+from tlstax.collectors.watching.watch_all import WatchAll
 
 DEFAULT_BUDGET: Final = 0.005
 WINDOW_S: Final = 10.0
@@ -53,6 +58,11 @@ def register(
     who = parser.add_mutually_exclusive_group(required=True)
     who.add_argument("--name", default="", metavar="NAME", help="name of the server's process")
     who.add_argument("--pid", type=int, default=0, metavar="N", help="or one process, to its end")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="record all servers of that name, each as a host of its own in the data",
+    )
     parser.add_argument(
         "-o", "--output", type=folder, required=True, metavar="DIR", help="folder of the data set"
     )
@@ -168,19 +178,16 @@ def run(options: argparse.Namespace) -> int:
             "Leave out --raw 0, or --otlp-profiles",
             ExitCode.USAGE,
         )
+    _refuse_with_all(options)
     stop = StopFlag()
     share = None if options.budget == NO_BUDGET else options.budget
     watched = Watched(options.name, options.pid, share, WINDOW_S, accepted=options.accept)
-    with options.open_sink(
-        *(options.output, options.host, options.cluster, options.every, options.keep),
-        *(options.listen, options.otlp or "", options.otlp_profiles or "", _tell),
-    ) as sink:
-        raw = _raw(options, sink)
-        try:
-            Watch(watched, sink, stop, _tell, raw).run()
-        finally:
-            if raw:
-                raw.close()
+    with contextlib.ExitStack() as stack:
+        if options.all:
+            WatchAll(watched, lambda label: _outlet(options, stack, label), stop, _tell).run()
+        else:
+            outlet = _outlet(options, stack, "")
+            Watch(watched, outlet, stop, _tell).run()
     if not stop.requested:
         raise TlstaxError(
             f"process {options.pid} has ended",
@@ -191,12 +198,44 @@ def run(options: argparse.Namespace) -> int:
     return int(ExitCode.OK)
 
 
-def _raw(options: argparse.Namespace, sink: Sink) -> RawCaptures | None:
-    """Where raw windows are kept: below the data set, by host."""
+def _refuse_with_all(options: argparse.Namespace) -> None:
+    """Raise TlstaxError (USAGE) for what is for one server."""
+    given = {
+        "--pid": (options.pid, "it means all servers of a name"),
+        "--listen": (options.listen, "these metrics have no label for a server"),
+        "--otlp": (options.otlp, "these metrics have no attribute for a server"),
+        "--otlp-profiles": (options.otlp_profiles, "these have no attribute for a server"),
+    }
+    for name, (is_given, why) in given.items():
+        if options.all and is_given:
+            raise TlstaxError(
+                f"--all was given with {name}",
+                why,
+                f"Leave {name} out, or watch each server by its own tlstax with --pid and --host",
+                ExitCode.USAGE,
+            )
+
+
+def _outlet(options: argparse.Namespace, stack: contextlib.ExitStack, label: str) -> Outlet:
+    """Where the windows of a server go; one of several is a host of its own there."""
+    host = options.host or platform.node()
+    host += f"-{label}" if label else ""
+
+    def tell(text: str) -> None:
+        _tell(f"{label}: {text}" if label else text)
+
+    sink = stack.enter_context(
+        options.open_sink(
+            *(options.output, host, options.cluster, options.every, options.keep),
+            *(options.listen, options.otlp or "", options.otlp_profiles or "", tell),
+        )
+    )
     if not options.raw:
-        return None
-    name = re.sub(r"[^\w.-]", "_", options.host or platform.node(), flags=re.ASCII)
-    return RawCaptures(options.output / "raw" / name, options.raw, _tell, sink.recorded)
+        return Outlet(sink, None, tell)
+    name = re.sub(r"[^\w.-]", "_", host, flags=re.ASCII)
+    raw = RawCaptures(options.output / "raw" / name, options.raw, tell, sink.recorded)
+    stack.callback(raw.close)
+    return Outlet(sink, raw, tell)
 
 
 def _tell(text: str) -> None:

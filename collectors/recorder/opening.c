@@ -27,6 +27,19 @@ int opening_output(const struct options *options)
 	return fd;
 }
 
+int opening_check_further(void)
+{
+	struct options *options = &session->options;
+
+	if (session->number && options_share(options, &session_of(0)->options))
+		return -1;
+	for (u32 i = 0; i < session->number; i++)
+		if (session_of(i)->options.pid == options->pid)
+			return fail(EXIT_CODE_USAGE, "process %d was given twice. See --help",
+				    options->pid);
+	return 0;
+}
+
 /* The options and the plan of a target. 1: there is nothing to record. */
 static int open_session(int count, char **arguments)
 {
@@ -36,18 +49,13 @@ static int open_session(int count, char **arguments)
 	int done = options_parse(options, count, arguments);
 	if (done)
 		return done;
-	if (session->number && options_share(options, &session_of(0)->options))
+	if (opening_check_further())
 		return -1;
-	for (u32 i = 0; i < session->number; i++)
-		if (session_of(i)->options.pid == options->pid)
-			return fail(EXIT_CODE_USAGE, "process %d was given twice. See --help",
-				    options->pid);
 	if (options->is_pricing)
 		return prices_print() ? -1 : 1;
-	session->plan_text =
-		options->is_serving
-			? serve(options, &session->plan, &session->plan_bytes)
-			: start_read_plan(options->plan, &session->plan, &session->plan_bytes);
+	if (options->is_serving)
+		return serve();
+	session->plan_text = start_read_plan(options->plan, &session->plan, &session->plan_bytes);
 	return session->plan_text ? 0 : -1;
 }
 

@@ -11,6 +11,9 @@
  */
 void opening_files(void);
 
+/* Whether the options of the target whose turn it is go with those of the targets before it. */
+int opening_check_further(void);
+
 /* A target for each part of the command line: --next is between them. 1: nothing to record. */
 int opening_sessions(int count, char **arguments);
 

@@ -14,15 +14,17 @@
 #include "answers.h"
 #include "facts.h"
 #include "failure.h"
+#include "opening.h"
 #include "prices.h"
 #include "sections.h"
+#include "session.h"
 #include "stream.h"
 #include "tables.h"
 #include "target.h"
 
 #define SILENCE_NS (20 * NS_PER_S)
 
-enum { LINE_MOST = 4096, WORDS_MOST = 32, PATH_BYTES = 32 };
+enum { LINE_MOST = 4096, WORDS_MOST = 32 };
 
 static struct {
 	char bytes[LINE_MOST];
@@ -141,10 +143,9 @@ static int put_file_at(char *rest)
 	return 0;
 }
 
-/* Unwind tables, into a file in memory that the options name. */
-static int take_tables(struct options *options, size_t bytes)
+/* Unwind tables of the target, into a file in memory that its options name. */
+static int take_tables(size_t bytes)
 {
-	static char path[PATH_BYTES];
 	const char *content = take_bytes(bytes);
 	int fd = content ? memfd_create("unwind", MFD_CLOEXEC) : -1;
 
@@ -160,41 +161,43 @@ static int take_tables(struct options *options, size_t bytes)
 	munmap((void *)content, bytes);
 	if (fd < 0)
 		return fail(EXIT_CODE_HOST, "memfd_create: %s", strerror(errno));
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	options->tables = path;
+	snprintf(session->tables_path, sizeof(session->tables_path), "/proc/self/fd/%d", fd);
+	session->options.tables = session->tables_path;
 	return 0;
 }
 
-/* The options, the plan and the unwind tables of a recording. */
-static const char *take_record(char *rest, struct options *options, struct plan *plan,
-			       size_t *length)
+/* A target: its options, plan and unwind tables. */
+static int take_target(char *rest)
 {
 	char name[] = "tlstax-recorder", plan_option[] = "--plan", nothing[] = "-";
 	char *words[WORDS_MOST] = {name, plan_option, nothing};
 	int count = 3;
 	char *bytes = strsep(&rest, " "), *more = strsep(&rest, " ");
+	size_t plan_bytes = bytes ? strtoull(bytes, NULL, 10) : 0;
 	size_t tables_bytes = more ? strtoull(more, NULL, 10) : 0;
 
-	*length = bytes ? strtoull(bytes, NULL, 10) : 0;
+	if (session->plan_text && session_add())
+		return -1;
+	struct options *options = &session->options;
 	for (char *word; count < WORDS_MOST - 1 && (word = strsep(&rest, " ")) != NULL;)
 		words[count++] = word;
-	if (!*length || *length > PLAN_BYTES_MOST || tables_bytes > TABLES_BYTES_MOST ||
-	    options_parse(options, count, words)) {
-		refuse();
-		return NULL;
-	}
+	if (!plan_bytes || plan_bytes > PLAN_BYTES_MOST || tables_bytes > TABLES_BYTES_MOST ||
+	    options_parse(options, count, words))
+		return refuse();
 	/* Who may only run this as root may not create files as root. Standard input is taken. */
 	if (options->output || strcmp(options->plan, nothing) != 0 || options->is_controlled ||
-	    options->tables) {
-		fail(EXIT_CODE_USAGE,
-		     "--output, --plan, --tables and --control do not go with --serve");
-		return NULL;
-	}
-	const char *text = take_bytes(*length);
-	if (!text || plan_parse(plan, text, *length) ||
-	    (tables_bytes && take_tables(options, tables_bytes)))
-		return NULL;
-	return text;
+	    options->tables)
+		return fail(EXIT_CODE_USAGE,
+			    "--output, --plan, --tables and --control do not go with --serve");
+	if (opening_check_further())
+		return -1;
+	const char *text = take_bytes(plan_bytes);
+	if (!text || plan_parse(&session->plan, text, plan_bytes) ||
+	    (tables_bytes && take_tables(tables_bytes)))
+		return -1;
+	session->plan_text = text;
+	session->plan_bytes = plan_bytes;
+	return 0;
 }
 
 /* A text that is not one of the host's: its name has no slash. */
@@ -235,6 +238,8 @@ static int answer(char *line)
 		failed = facts_put(atoi(rest), rest);
 	else if (!strcmp(what, "file"))
 		failed = put_file_at(rest);
+	else if (!strcmp(what, "target"))
+		failed = take_target(rest);
 	else
 		failed = refuse();
 	if (failed)
@@ -261,28 +266,36 @@ static int greet(void)
 	return put_named("recorder", TLSTAX_VERSION);
 }
 
-const char *serve(struct options *options, struct plan *plan, size_t *length)
+/* Whether requests go on: a process that is asked about may have ended, which costs its answer. */
+static bool goes_on(char *line)
 {
-	static const char record[] = "record ";
-	const char *text = NULL;
+	if (!answer(line))
+		return true;
+	if (failure.code != EXIT_CODE_TARGET)
+		return false;
+	put_failure();
+	failure = (struct failure){0};
+	return true;
+}
 
-	if (options->removes_itself)
+int serve(void)
+{
+	char *line;
+
+	if (session->options.removes_itself)
 		remove_self();
-	if (!greet()) {
-		char *line = next_line();
-		while (line && strncmp(line, record, strlen(record)) != 0 && !answer(line))
+	if (!greet())
+		do {
 			line = next_line();
-		if (!line)
-			_exit(EXIT_CODE_OK);
-		if (!failure.code)
-			text = take_record(line + strlen(record), options, plan, length);
-	}
-	if (!text)
+			if (!line)
+				_exit(EXIT_CODE_OK);
+		} while (!(session->plan_text && !strcmp(line, "record")) && goes_on(line));
+	if (failure.code)
 		put_failure();
 	alarm(0);
 	life.is_on = true;
 	life.heard_ns = monotonic_ns();
-	return text;
+	return failure.code ? -1 : 0;
 }
 
 int serve_life_line(void)

@@ -6,20 +6,23 @@
  *   facts PID SYMBOL...       what planning needs: FACT, LINK and MAPPING frames
  *   file PID START            parts of the file mapped at address START (hex): FILE, PART frames
  *   prices                    what a probe hit costs: a FACT frame (prices.h), after preflight
- *   record BYTES OPTION...    so many bytes of a plan follow; then the recording is written
+ *   target PLAN TABLES OPTION...  a process to record, the first or one more: so many bytes of its
+ *                             plan and of its unwind tables follow. Options for all are the first's
+ *   record                    the recording of these processes is written
  *
- * Each answer but the last ends with ANSWERED, and the first frame says which recorder this is.
+ * Each answer but the last ends with ANSWERED, or with ERROR; after an error requests go on only if
+ * it is that a process cannot be looked at. The first frame says which recorder this is.
  * While it records, standard input is the life line: the recording ends in order at an `s`, and as
  * if the reader were gone at its end, or if nothing comes for 20 s.
  */
 #ifndef TLSTAX_SERVE_H
 #define TLSTAX_SERVE_H
 
-#include "options.h"
+#include <stdbool.h>
 
-/* Answer until a recording is asked for: the text of its plan, parsed, and its options.
- * NULL: it failed. Does not return if no more requests come. */
-const char *serve(struct options *options, struct plan *plan, size_t *length);
+/* Answer until a recording is asked for, of sessions that are then complete: the one whose turn it
+ * is takes the first target. -1: it failed. Does not return if no more requests come. */
+int serve(void);
 
 /* What to wait on while recording, -1: no life line. */
 int serve_life_line(void);

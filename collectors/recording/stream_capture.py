@@ -1,18 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Make a capture of a stream: the rows that a recording by tlstax itself would have.
-
-Names are looked up here, in files of this host that have the build-ids of the recorded ones, and
-in the names of the kernel's functions that the stream holds.
-"""
+"""The rows of what a stream holds, window by window."""
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
-from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
-from tlstax.collectors.capture.writer import CaptureWriter
-from tlstax.collectors.host.recording_facts import CRYPTO_FLAGS, PRIVACY
 from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.function_windows import FunctionRows
@@ -26,17 +18,9 @@ from tlstax.collectors.recording.programs.expected_cost import (
 )
 from tlstax.collectors.recording.safe_request import safety_rows
 from tlstax.collectors.recording.stack_store import StackStore, UnnamedFrames, stacks_of
-from tlstax.collectors.recording.stream.facts import (
-    engine_asked,
-    stream_walk_rows,
-    suspend_rows,
-    text_of,
-)
+from tlstax.collectors.recording.stream.facts import stream_walk_rows, suspend_rows, text_of
 from tlstax.collectors.recording.stream.part_counts import NO_COUNTS, between
-from tlstax.collectors.recording.stream.plan_file import PlanFileError
-from tlstax.collectors.recording.stream.recorded_files import RecordedSymbolizer, recorded_objects
 from tlstax.collectors.recording.stream.replay import Replay
-from tlstax.collectors.recording.stream.totals import StreamError
 from tlstax.collectors.recording.target_rows import (
     SERVER_ID,
     calibration_rows,
@@ -50,36 +34,6 @@ from tlstax.probes.model import Level
 
 _PARTS: Final = ("record_read", "command", "record_write")  # of stream_window
 _UNKNOWN_END: Final = "unknown: the stream was cut"
-
-
-def import_stream(
-    stream: BinaryIO, name: str, capture: Path, overwrite: bool, target: int = 0
-) -> str:
-    """Write the capture of a stream's target; what was made, as a sentence.
-
-    Raises TlstaxError (CAPTURE) if it is no stream, or holds what no recorder writes, and what
-    `CaptureWriter.create` raises. A stream that was cut has the windows up to there.
-    """
-    try:
-        replay = Replay(stream, target=target)
-    except (StreamError, PlanFileError) as error:
-        raise _unusable(name, str(error)) from None
-    writer, parts_count = CaptureWriter.create(capture, overwrite), 0
-    try:
-        with writer:
-            for rows in recording_parts(replay):
-                writer.add(rows)
-                parts_count += 1
-    except StreamError as error:
-        writer.discard()
-        raise _unusable(name, str(error)) from None
-    except BaseException:
-        writer.discard()
-        raise
-    text = f"{parts_count - 2} windows of process {replay.pid}"
-    if replay.end is None:
-        text += f"; {name} has no end: {replay.reading.why_ended or 'it was cut'}"
-    return text
 
 
 class StreamRows:
@@ -286,65 +240,3 @@ def _shares_of_window(
     base_ns = max(1.0, effect.target_cpu_ns or 0, floor_ns)
     by_cause = (effect.probe_ns or 0, effect.scheduler_ns or 0, effect.sample_ns or 0, own_ns)
     return shares_of(by_cause, base_ns)
-
-
-def recording_parts(replay: Replay) -> Iterator[list[schema.Row]]:
-    """All rows of a stream: what stands once, each window when it has arrived, the end.
-
-    The last part has the names, which are looked up when it is asked for. Raises StreamError.
-    """
-    target = _target_of(replay)
-    symbolizer = RecordedSymbolizer(replay, target)
-    try:
-        rows = StreamRows(replay, target, symbolizer, Clocks(replay))
-        yield [*_facts(replay), *rows.begin()]
-        while found := rows.next_window():
-            yield found[0]
-        yield [*rows.end(), *rows.facts()]
-    finally:
-        symbolizer.close()
-
-
-def _target_of(replay: Replay) -> Target:
-    """The process, as far as the stream and the files of this host tell."""
-    plan_file = replay.plan_file
-    return Target(
-        replay.pid,
-        plan_file.exe.rpartition("/")[2],
-        plan_file.exe,
-        int(replay.start.start_ticks),
-        recorded_objects(replay.mappings, plan_file.objects),
-        own_pid=int(replay.start.own_pid),
-    )
-
-
-def _facts(replay: Replay) -> Iterator[schema.Meta]:
-    start = replay.start
-    flags = CRYPTO_FLAGS.intersection(text_of(start.cpu_flags).split())
-    values: dict[str, object] = {
-        "tlstax_version": __version__,
-        "created_wall_ns": start.wall_ns,
-        "monotonic_anchor_ns": start.monotonic_ns,
-        "hostname": text_of(start.hostname),
-        "kernel": text_of(start.kernel),
-        "cpu_count": start.online_count,
-        "cpu_model": text_of(start.cpu_model),
-        "cpu_flags": " ".join(sorted(flags)),
-        "engine": "native",
-        "command_level": text_of(start.level),
-        "socket_events": replay.socket_source,
-        **engine_asked(replay, int(start.start_cpu_ns)),
-        "effect_floor_cpus": f"{FLOOR_CPUS:g}",
-        "privacy": PRIVACY,
-    }
-    for key, value in values.items():
-        yield schema.Meta(key, str(value))
-
-
-def _unusable(name: str, why: str) -> TlstaxError:
-    return TlstaxError(
-        f"cannot import {name}",
-        why,
-        "Name a stream of tlstax-recorder of this version",
-        ExitCode.CAPTURE,
-    )

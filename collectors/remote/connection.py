@@ -70,6 +70,8 @@ class Connection:
         Raises OtherMachineError if the host is another one, else TlstaxError (HOST).
         """
         self.destination = destination
+        self.can_be_asked = True
+        """Whether the last answer was read to its end, and another one can be asked for."""
         self._reading = Reading()
         program = recorder.read_bytes()
         command = destination.command(script(destination, len(program), machine))
@@ -120,17 +122,21 @@ class Connection:
             self._ssh.wait()
         self._said.close()
 
-    def ask(self, request: str) -> Iterator[Frame]:
-        """The frames that answer a request.
+    def ask(self, request: str, content: bytes = b"") -> Iterator[Frame]:
+        """The frames that answer a request, which may be followed by content.
 
         Raises TlstaxError: what the recorder says, or HOST if the line was cut.
         """
-        self._send(f"{request}\n".encode(errors="surrogateescape"))
+        self.can_be_asked = False
+        self._send(f"{request}\n".encode(errors="surrogateescape") + content)
         for frame in self._frames:
             if frame.type == _ANSWERED:
+                self.can_be_asked = True
                 return
             if frame.type == _ERROR:
-                raise self.refusal(frame)
+                refused = self.refusal(frame)
+                self.can_be_asked = refused.exit_code == ExitCode.TARGET
+                raise refused
             yield frame
         raise self._failure(self._why_ended())
 
@@ -150,12 +156,20 @@ class Connection:
             ExitCode(code),
         )
 
-    def record(self, options: str, plan: bytes, tables: bytes) -> "LifeLine":
+    def add_target(self, options: str, plan: bytes, tables: bytes) -> None:
+        """Tell the recorder of a process that is to be recorded, the first or one more.
+
+        `tables`: the unwind tables; b"": callers are found by frame pointers. Raises as `ask`.
+        """
+        for _ in self.ask(f"target {len(plan)} {len(tables)} {options}", plan + tables):
+            pass
+
+    def record(self) -> "LifeLine":
         """Ask for the recording, which `stream` holds from now on; what keeps it going.
 
-        `tables`: the unwind tables; b"": callers are found by frame pointers.
+        Raises TlstaxError (HOST) if the line was cut.
         """
-        self._send(f"record {len(plan)} {len(tables)} {options}\n".encode() + plan + tables)
+        self._send(b"record\n")
         return LifeLine(self._to.fileno())
 
     def said(self) -> str:

@@ -15,7 +15,7 @@ from tlstax.collectors.preflight.hazards import load_hazards
 from tlstax.collectors.preflight.judge import Finding, Status
 from tlstax.collectors.preflight.safety import Safety, at_level, restrictions, safety_of
 from tlstax.collectors.process.control_groups import Group
-from tlstax.collectors.process.find_process import find_in_group
+from tlstax.collectors.process.find_process import find_all, find_in_group
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.process.usable_cpus import usable_cpus_count
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
@@ -89,19 +89,34 @@ def find(image: Image, request: PlanRequest) -> int:
     return find_in_group(request.group, name, image.proc)
 
 
+def fetch(image: Image, request: PlanRequest, tell: Tell) -> int:
+    """Bring the process into the image; its pid. Raises TlstaxError."""
+    pid = find(image, request)
+    image.add_process(pid, SYMBOLS, tell)
+    return pid
+
+
+def find_servers(image: Image, request: PlanRequest) -> list[int]:
+    """The pids of all processes of that name. Raises TlstaxError (TARGET) if there is none."""
+    name = request.name or ""
+    image.add_named(name)
+    return find_all(request.group, name, image.proc)
+
+
 def findings_on(image: Image, pid: int, accepted: Collection[str]) -> tuple[Finding, ...]:
     """The hazards of a process of the image. Raises TlstaxError."""
     return run_in_child("Preflight", lambda: examine_elsewhere(pid, accepted, image.proc))
 
 
-def plan_there(image: Image, request: PlanRequest, tell: Tell, *, refuse: bool) -> RemotePlan:
-    """Examine and plan; `refuse`: raise TlstaxError where preflight refuses a recording.
+def plan_there(
+    image: Image, pid: int, request: PlanRequest, tell: Tell, *, refuse: bool
+) -> RemotePlan:
+    """Examine a process of the image and plan for it.
 
-    Hits are priced by that host: last, and only where preflight lets it be probed. Where the probes
-    are does not depend on it, so hosts with the same build share a kept plan.
+    `refuse`: raise TlstaxError where preflight refuses a recording. Hits are priced by that host:
+    last, and only where preflight lets it be probed. Where the probes are does not depend on it, so
+    hosts with the same build share a kept plan.
     """
-    pid = find(image, request)
-    image.add_process(pid, SYMBOLS, tell)
     findings = findings_on(image, pid, request.accepted)
     safety = safety_of(pid, findings) if refuse else restrictions(findings)
     sockets = _sockets(image.proc)

@@ -1,32 +1,24 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Receives the stream of a recorder on another host, and writes the capture as it comes.
+"""Records processes of another host by one recorder there, a capture for each of them here.
 
 Windows are in the capture when they have arrived: `tlstax top` shows them, and they are there
 whatever ends first. Names are looked up at the end.
 """
 
-from collections.abc import Iterator
+import os
+import select
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Self
 
-from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.capture.printable import visible
-from tlstax.collectors.capture.schema import Row
-from tlstax.collectors.capture.writer import BUSY_SECONDS, CaptureWriter
-from tlstax.collectors.recording.programs.expected_cost import budget_summary
-from tlstax.collectors.recording.stream.definition import definition
-from tlstax.collectors.recording.stream.frames import Frame, record
-from tlstax.collectors.recording.stream.plan_file import PlanFileError
-from tlstax.collectors.recording.stream.replay import Replay
-from tlstax.collectors.recording.stream.totals import StreamError
-from tlstax.collectors.recording.stream_capture import recording_parts
-from tlstax.collectors.remote.connection import Connection, Tell
+from tlstax import TlstaxError
+from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.recording.by_recorder.live_stream import LiveStream
+from tlstax.collectors.remote.connection import Connection, LifeLine, Tell
 from tlstax.collectors.remote.remote_plan import RemotePlan
-
-_NUMBERS: Final = definition()
-_BUDGET, _ERROR, _END = (_NUMBERS.number(name) for name in ("BUDGET", "ERROR", "END"))
-_PATIENCE_S: Final = 0.05
+from tlstax.collectors.remote.remote_stream import RemoteStream
 
 
 @dataclass(frozen=True)
@@ -46,11 +38,18 @@ class RecordRequest:
     budget: float | None = None  # share of the process's CPU time; None: no limit
     budget_is_default: bool = False  # if nothing fits, everything is recorded without a limit
 
+    def options_of_all(self, *, keeps_going: bool) -> str:
+        """Those of the recorder that stand with the first process; "", or they end with a space.
+
+        `keeps_going`: one that cannot be recorded is left out.
+        """
+        words = ["--keep-going "] if keeps_going else []
+        words += [f"--for {self.for_s:.3f}s "] if self.for_s is not None else []
+        return "".join(words)
+
     def options(self, pid: int, has_stretches: bool) -> str:
-        """Those of the recorder."""
+        """Those of the recorder for a process."""
         words = [f"--pid {pid} --window {self.window_s:.3f}s --sample-hz {self.sample_hz}"]
-        if self.for_s is not None:
-            words.append(f"--for {self.for_s:.3f}s")
         if self.budget is not None:
             words.append(f"--budget {self.budget:%}")
         if has_stretches and self.calibration_s is not None:
@@ -65,91 +64,109 @@ class RecordRequest:
         return " ".join(words)
 
 
-class _Heard:
-    """What a stream says of itself, besides its windows."""
-
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
-        self.error: Frame | None = None
-        self.has_end = False
-
-    def __call__(self, frame: Frame) -> None:
-        """Tell how a budget is used at once: its first window may be seconds long."""
-        if frame.type == _BUDGET:
-            if summary := budget_summary(record("budget", frame.content)):
-                self._tell(summary)
-        elif frame.type == _ERROR:
-            self.error = frame
-        self.has_end = self.has_end or frame.type == _END
-
-
 def record_there(
     connection: Connection, made: RemotePlan, request: RecordRequest, tell: Tell
 ) -> None:
-    """Record, and write the capture window by window.
+    """Record one process, and write the capture window by window.
 
     Raises TlstaxError; if something was recorded, the capture then has what was received.
     """
-    pid, name = made.target.pid, connection.destination.name
-    heard, why, is_begun = _Heard(tell), "", False
-    options, text = request.options(pid, made.stretches is not None), made.text().encode()
-    tables = made.tables() if request.unwind_tables else b""
-    writer = CaptureWriter.create(request.output, request.overwrite)
-    try:
-        with writer, connection.record(options, text, tables):
-            replay, parts = _begin(connection, heard, writer, pid)
-            is_begun = True
-            tell(f"attached to {pid} on {name}")
-            try:
-                _write(parts, writer)
-            except StreamError as error:
-                why = str(error)
-    except BaseException:
-        if not is_begun:
+    failures: list[TlstaxError] = []
+    with RemoteRecordings(connection, lambda _, error: failures.append(error), tell) as recordings:
+        recordings.add(made, request)
+        recordings.run()
+    if failures:
+        raise failures[0]
+
+
+class RemoteRecordings:
+    """Recordings of one recorder there. A context manager: what is unfinished then is closed."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        failed: Callable[[int, TlstaxError], None],
+        tell: Tell,
+        *,
+        keeps_going: bool = False,
+    ) -> None:
+        """`failed` is told of each that is not recorded, or not to its end, and why.
+
+        `keeps_going`: such a one leaves the others; else nothing is recorded without it.
+        """
+        self._connection, self._failed, self._tell = connection, failed, tell
+        self._keeps_going = keeps_going
+        self._streams: list[RemoteStream] = []
+        self.is_unwritable = False
+        """Whether a capture cannot be written: its server is recorded for nobody, so all end."""
+
+    def add(self, made: RemotePlan, request: RecordRequest) -> None:
+        """Create a capture, and ask for the recording. While the image of the process is there.
+
+        Raises TlstaxError; then nothing of it is left.
+        """
+        text = made.text().encode()
+        tables = made.tables() if request.unwind_tables else b""
+        is_first = not self._streams
+        options = request.options_of_all(keeps_going=self._keeps_going) if is_first else ""
+        options += request.options(made.target.pid, made.stretches is not None)
+        writer = CaptureWriter.create(request.output, request.overwrite)
+        try:
+            self._connection.add_target(options, text, tables)
+        except BaseException:
             writer.discard()
-        raise
-    until_then = f"{request.output} is complete until then"
-    if heard.error is not None:
-        refused = connection.refusal(heard.error)
-        what = f"the recording of process {pid} on {name} ended"
-        raise TlstaxError(what, refused.why, until_then, refused.exit_code)
-    if why or not heard.has_end:
-        why = why or replay.reading.why_ended or "the stream has no end"
-        raise _cut(name, pid, f"{why}; {connection.said()}", until_then)
+            raise
+        stream = RemoteStream(self._connection, made.target.pid, writer, self._tell)
+        self._streams.append(stream)
 
+    def run(self) -> None:
+        """Record until all have ended, or the user ends it; then name the frames."""
+        descriptor = self._connection.stream.fileno()
+        pids = [stream.pid for stream in self._streams]
+        with self._connection.record() as life:
+            live = LiveStream(os.dup(descriptor), len(self._streams) - 1)
+            try:
+                for number, stream in enumerate(self._streams):
+                    others = [pid for pid in pids if pid != stream.pid]
+                    stream.receive(live.parts[number], number, others)
+                ready = select.poll()
+                ready.register(live, select.POLLIN)
+                while not live.is_closed:
+                    ready.poll()
+                    live.fill()
+                    self._store(life)
+                for stream in self._streams:
+                    self._try(stream, stream.finish)
+            finally:
+                live.close()
 
-def _begin(
-    connection: Connection, heard: _Heard, writer: CaptureWriter, pid: int
-) -> tuple[Replay, Iterator[list[Row]]]:
-    """Write what stands once, and put the capture in its place. Raises TlstaxError."""
-    try:
-        replay = Replay(connection.stream, heard)
-    except (StreamError, PlanFileError) as error:
-        if heard.error is not None:
-            raise connection.refusal(heard.error) from None
-        why = f"{error}; {connection.said()}"
-        raise _cut(connection.destination.name, pid, why, "nothing was recorded") from None
-    parts = recording_parts(replay)
-    writer.add(next(parts))
-    writer.take_place()
-    return replay, parts
+    def _store(self, life: LifeLine) -> None:
+        for stream in self._streams:
+            was_read = stream.is_read
+            self._try(stream, stream.store)
+            ending = "" if was_read or not stream.is_read else stream.early_ending
+            if ending and any(not other.is_read for other in self._streams):
+                text = f"process {stream.pid} is no longer recorded: {ending}; the others are"
+                self._tell(text)
+        if self.is_unwritable:
+            life.stop()
 
+    def _try(self, stream: "RemoteStream", act: Callable[[], None]) -> None:
+        try:
+            act()
+        except TlstaxError as error:
+            self._failed(stream.pid, error)
+            self.is_unwritable = self.is_unwritable or not stream.is_read
+            stream.close()
 
-def _write(parts: Iterator[list[Row]], writer: CaptureWriter) -> None:
-    """Write what arrives. Whoever reads the capture meanwhile delays its windows only."""
-    writer.set_patience(_PATIENCE_S)
-    try:
-        for rows in parts:
-            writer.add(rows)
-            writer.commit_if_free()
-    finally:
-        writer.set_patience(BUSY_SECONDS)
+    def __enter__(self) -> Self:
+        return self
 
-
-def _cut(name: str, pid: int, why: str, do: str) -> TlstaxError:
-    return TlstaxError(
-        f"the line to {name} was cut while process {pid} was recorded",
-        visible(why),
-        do,
-        ExitCode.IO,
-    )
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for stream in self._streams:
+            stream.close()

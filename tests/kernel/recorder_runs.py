@@ -25,6 +25,7 @@ SIZE_MOST, GONE_SECONDS = 2 << 20, 3.0
 Started = Callable[..., "subprocess.Popen[bytes]"]
 Breakpoints = Callable[[int], int]
 Leftover = Callable[[], set[tuple[str, int]]]
+Process = subprocess.Popen[Any]
 Record = Callable[..., "subprocess.Popen[bytes]"]
 PROGRAM = Path(os.environ.get("TLSTAX_RECORDER") or recorder_path())
 SANITIZED = "TLSTAX_RECORDER" in os.environ

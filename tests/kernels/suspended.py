@@ -13,7 +13,7 @@ from tlstax import TlstaxError
 from tlstax.analysis.document import closing
 from tlstax.analysis.rows.tables import Tables, load
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.recording.stream_capture import import_stream
+from tlstax.collectors.recording.stream_recording import import_stream
 from tlstax.tests.truth.books import told_by_probes
 
 RECORD_S: Final = 20

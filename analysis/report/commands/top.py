@@ -6,6 +6,7 @@
     tlstax top 4119 --count 3 --every 5s    three screens, for scripts
     tlstax top now.tlstax                   show a capture, even while it is written
     tlstax top --ssh [USER@]HOST --sudo --name mariadbd    a server of another host
+    tlstax top --name mysqld --all          several servers, one line for each (also pids, captures)
 
 A recorder is attached as by `tlstax attach`, with the same overhead; the second-last line shows it.
 The recorder ends with the display, also on another host, where nothing is left of it. Keys: q
@@ -17,32 +18,29 @@ Exit status: that of `tlstax attach`; 5 the file is no capture.
 import argparse
 import contextlib
 import dataclasses
-import os
-import re
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import IO, Final
+from typing import TYPE_CHECKING, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.classify.taxonomy import builtin
 from tlstax.analysis.document import live_snapshot
+from tlstax.analysis.report.commands import top_several
+from tlstax.analysis.report.commands.top_recording import Attached, found_by, record
 from tlstax.analysis.report.live import screen as top_screen
 from tlstax.analysis.report.live.feed import Feed
 from tlstax.analysis.report.live.terminal import LiveScreen, PlainOutput
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Frame
 
+if TYPE_CHECKING:
+    import subprocess
+
 NameFrame = Callable[[Frame], Frame]
-_SCRATCH = "tlstax-top-"  # then the pid of the display
-ATTACHED: Final = re.compile(r"tlstax: attached to (\d+)\b")
-STOP_S: Final = 20.0
 WINDOW_PATIENCE_S: Final = 30.0
 LOOK_S: Final = 0.1
 SEEN_WELL: Final = 0.5
@@ -62,11 +60,23 @@ def register(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("target", nargs="?", metavar="PID|CAPTURE", help="process, or a capture")
+    parser.add_argument(
+        "targets",
+        nargs="*",
+        metavar="PID|CAPTURE",
+        help="process, or a capture; of several, or of a folder of captures, one line for each",
+    )
     parser.add_argument("--name", metavar="NAME", help="or its name, if only one process has it")
+    parser.add_argument("--all", action="store_true", help="or all of them, as `tlstax attach`")
     for kind, what in (("unit", "systemd unit"), ("container", "container"), ("pod", "pod")):
         parser.add_argument(f"--{kind}", metavar="ID", help=f"or its {what}, as `tlstax attach`")
-    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="keep the recording")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=Path,
+        help="keep the recording; with several servers a folder, as `tlstax attach`",
+    )
     parser.add_argument("--force", action="store_true", help="replace an existing capture")
     parser.add_argument("--once", action="store_true", help="print one screen and exit")
     parser.add_argument("--count", type=_count, metavar="N", help="print N screens and exit")
@@ -110,32 +120,49 @@ def _seconds(text: str) -> float:
 def run(options: argparse.Namespace) -> int:
     """Show the live display. `tlstax.__main__` passes what names functions."""
     options.count = 1 if options.once else options.count
-    found_by = _found_by(options)
-    is_pid = bool(found_by) or (options.target or "").isdigit()
-    if (options.target is None) == (not found_by):
+    finders, targets = found_by(options), options.targets
+    if bool(targets) == bool(finders):
         raise TlstaxError(
-            "no target given" if options.target is None else "two targets given",
-            "tlstax top watches exactly one process or capture",
-            "Give exactly one of PID, CAPTURE, and --name, --unit, --container or --pod",
+            "two targets given" if targets else "no target given",
+            "tlstax top watches processes or captures",
+            "Give PID, CAPTURE, or --name, --unit, --container or --pod",
             ExitCode.USAGE,
         )
-    if options.ssh and not is_pid:
-        raise TlstaxError(
-            "a capture was given with --ssh",
-            "a capture is a file of this host",
-            "Give PID or --name of a process of that host, or leave --ssh out",
-            ExitCode.USAGE,
-        )
+    captures = [Path(target) for target in targets if not target.isdigit()]
+    _refuse_captures(options, captures)
     with _stop_on_signals():
-        if not is_pid:
-            return _show(options, Path(options.target), lambda frame: frame, None)
-        return _record(options)
+        if len(targets) > 1 or options.all or any(path.is_dir() for path in captures):
+            return top_several.run(options, captures, finders or targets)
+        if captures:
+            return _show(options, captures[0], lambda frame: frame, None)
+        return record(
+            options,
+            finders or targets,
+            "top.tlstax",
+            lambda capture, recorder: _show(
+                options,
+                capture,
+                options.open_names(None if options.ssh else recorder.pid),
+                recorder,
+            ),
+        )
 
 
-def _found_by(options: argparse.Namespace) -> list[str]:
-    """The options of `tlstax attach` that find the process."""
-    given = {kind: getattr(options, kind) for kind in ("name", "unit", "container", "pod")}
-    return [word for kind, value in given.items() if value for word in (f"--{kind}", value)]
+def _refuse_captures(options: argparse.Namespace, captures: list[Path]) -> None:
+    """Raise TlstaxError (USAGE) for what does not go with captures."""
+    given = {
+        "a pid": (len(captures) < len(options.targets), "they are shown in turn, not together"),
+        "--ssh": (options.ssh, "a capture is a file of this host"),
+        "--all": (options.all, "it means all processes of a name, unit, container or pod"),
+    }
+    for name, (is_given, why) in given.items():
+        if captures and is_given:
+            raise TlstaxError(
+                f"a capture was given with {name}",
+                why,
+                "Give captures, or processes by pid, --name, --unit, --container or --pod",
+                ExitCode.USAGE,
+            )
 
 
 @contextlib.contextmanager
@@ -153,82 +180,11 @@ def _stop_on_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _record(options: argparse.Namespace) -> int:
-    """Attach a recorder in a process of its own, show what it writes, end it."""
-    _remove_stale()
-    with tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{os.getpid()}-") as scratch:
-        capture = options.output or Path(scratch) / "top.tlstax"
-        who = _found_by(options) or [options.target]
-        command = [sys.executable, "-m", "tlstax", "attach", *who, "-o", str(capture), "--quiet"]
-        command += ["--force"] if options.force else []
-        command += _as_of_attach(options)
-        # Ctrl-C is ours, and we end it. But ssh asks on the terminal, if it has to.
-        recorder: subprocess.Popen[str] = options.start_with_us(
-            command, own_session=not options.ssh, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
-        assert recorder.stderr is not None
-        try:
-            pid = _await_attached(recorder, recorder.stderr)
-            if pid is None:
-                return recorder.wait()
-            names = options.open_names(None if options.ssh else pid)
-            _show(options, capture, names, recorder)
-        except KeyboardInterrupt:
-            pass  # as good a way to quit as q
-        finally:
-            said = _stop(recorder)
-    for line in said:
-        if options.output is not None or not line.startswith("tlstax: detached"):
-            print(line, file=sys.stderr)
-    return max(recorder.returncode, 0)
-
-
-def _as_of_attach(options: argparse.Namespace) -> list[str]:
-    """The options that `tlstax attach` is given as they are."""
-    words = ["--sudo"] if options.sudo else []
-    for name in ("level", "budget", "definitions", "ssh", "remote-dir"):
-        value = getattr(options, name.replace("-", "_"))
-        words += [f"--{name}", value] if value else []
-    return words + [word for hazard in options.accept for word in ("--accept", hazard)]
-
-
-def _remove_stale() -> None:
-    """Remove what displays of this user left that were killed by SIGKILL."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
-        pid = path.name.removeprefix(_SCRATCH).partition("-")[0]
-        with contextlib.suppress(OSError):  # gone meanwhile
-            is_ours = path.lstat().st_uid == os.geteuid()
-            if is_ours and pid.isdigit() and not Path(f"/proc/{pid}").exists():
-                shutil.rmtree(path, ignore_errors=True)
-
-
-def _await_attached(recorder: "subprocess.Popen[str]", words: IO[str]) -> int | None:
-    """The pid that the recorder is attached to; None when it refused; its message is printed."""
-    for line in words:
-        if found := ATTACHED.match(line):
-            return int(found[1])
-        print(line, end="", file=sys.stderr)
-    recorder.wait()
-    return None
-
-
-def _stop(recorder: "subprocess.Popen[str]") -> list[str]:
-    """End the recorder as Ctrl-C would, so that it finishes its capture; its last messages."""
-    if recorder.poll() is None:
-        recorder.send_signal(signal.SIGINT)
-    try:
-        _, said = recorder.communicate(timeout=STOP_S)
-    except subprocess.TimeoutExpired:
-        recorder.kill()
-        _, said = recorder.communicate()
-    return said.splitlines()
-
-
 def _show(
     options: argparse.Namespace,
     capture: Path,
     name: NameFrame,
-    recorder: "subprocess.Popen[str] | None",
+    recorder: Attached | None,
 ) -> int:
     """Pictures until q, until they are enough, or until the recorder ends."""
     live = options.count is None and sys.stdout.isatty() and sys.stdin.isatty()
@@ -242,12 +198,10 @@ def _show(
     return int(ExitCode.OK)
 
 
-def _await_windows(
-    feed: Feed, recorder: "subprocess.Popen[str]", screen: PlainOutput, least_ns: int
-) -> None:
+def _await_windows(feed: Feed, recorder: Attached, screen: PlainOutput, least_ns: int) -> None:
     """Wait for the first window, or as many as it takes for a picture of that length."""
     deadline = time.monotonic() + WINDOW_PATIENCE_S
-    while recorder.poll() is None and time.monotonic() < deadline:
+    while not recorder.is_over and time.monotonic() < deadline:
         if (feed.advance() or feed.seen) and feed.span_ns >= least_ns:
             return
         if screen.key(LOOK_S) == "q":
@@ -262,7 +216,7 @@ class _Display:
         options: argparse.Namespace,
         feed: Feed,
         screen: PlainOutput,
-        recorder: "subprocess.Popen[str] | None",
+        recorder: Attached | None,
     ) -> None:
         self._options = options
         self._feed = feed
@@ -278,7 +232,7 @@ class _Display:
         while True:
             due += self._options.every
             self._feed.advance()
-            is_over = self._recorder is None or self._recorder.poll() is not None
+            is_over = self._recorder is None or self._recorder.is_over
             self._draw("the recording has ended" if is_over and self._recorder else "")
             shown += 1
             if shown == self._options.count or self._await_keys(due):

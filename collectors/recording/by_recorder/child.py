@@ -91,6 +91,10 @@ class RecorderChild:
         """That of a process, from 0."""
         return self._pipe.parts[number]
 
+    def fileno(self) -> int:
+        """For poll(): readable when something has arrived."""
+        return self._pipe.fileno()
+
     def wake_on(self, descriptor: int) -> None:
         """End a wait when `descriptor` becomes readable."""
         self._ready.register(descriptor, select.POLLIN)
@@ -183,8 +187,8 @@ class ChildPart:
 
     @property
     def said(self) -> str:
-        """The last line that the recorder said."""
-        return self._child.said
+        """Why the recording of this process failed, or the last line that the recorder said."""
+        return self.stream.failure[1] if self.stream.failure else self._child.said
 
     def replace_tables(self, content: bytes) -> None:
         """Give it more unwind tables; it looks for them at the end of a window."""
@@ -198,24 +202,17 @@ class ChildPart:
         """Nothing: its recording ends with the process, or with that of the first one."""
 
     def close(self) -> int:
-        """Nothing, too; no exit status."""
-        return 0
+        """Nothing; the exit code of a recording of this process that failed, else 0."""
+        return self.stream.failure[0] if self.stream.failure else ExitCode.OK
 
 
 class ServerPart(ChildPart):
     """One of several servers that a recorder records. Its recording ends with that of all."""
 
-    @property
-    def said(self) -> str:
-        """Why the recording of this server failed, or the last line that the recorder said."""
-        return self.stream.failure[1] if self.stream.failure else super().said
-
     def close(self) -> int:
         """Nothing; the exit status that a recorder of this server alone would have."""
-        if self.stream.failure:
-            return self.stream.failure[0]
-        if self.stream.has_end:
-            return ExitCode.OK
+        if self.stream.failure or self.stream.has_end:
+            return super().close()
         return self._child.status or ExitCode.FAILED  # it was killed
 
 

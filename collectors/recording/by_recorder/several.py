@@ -6,7 +6,8 @@ cannot be recorded, or ends, leaves the others. CPU time of this process is divi
 divides its own: by whose turn it is, and what is for none of them is that of the first one.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -28,21 +29,28 @@ _STEP_MS: Final = 500
 class CpuTurns:
     """CPU time of this process for each server. The turn is that of the first one at first."""
 
-    def __init__(self, count: int, clock: Callable[[], int] = own_cpu_ns) -> None:
+    def __init__(self, first: Hashable = 0, clock: Callable[[], int] = own_cpu_ns) -> None:
+        """`clock`: all of it, in ns."""
         self._clock = clock
-        self._spent_ns = [0] * count
-        self._turn, self._since_ns = 0, clock()
+        self._spent_ns: defaultdict[Hashable, int] = defaultdict(int)
+        self._turn, self._since_ns = first, clock()
 
-    def turn(self, number: int) -> None:
+    def turn(self, server: Hashable) -> None:
         """What is done from now on is for this server."""
         now_ns = self._clock()
         self._spent_ns[self._turn] += now_ns - self._since_ns
-        self._turn, self._since_ns = number, now_ns
+        self._turn, self._since_ns = server, now_ns
 
-    def used_ns(self, number: int) -> int:
+    def used_ns(self, server: Hashable) -> int:
         """CPU time for a server so far."""
         self.turn(self._turn)
-        return self._spent_ns[number]
+        return self._spent_ns[server]
+
+    def leave_out(self, act: Callable[[], object]) -> None:
+        """Count nothing of what this does: it is known from elsewhere."""
+        self.turn(self._turn)
+        act()
+        self._since_ns = self._clock()
 
 
 class SeveralServers:
@@ -61,7 +69,7 @@ class SeveralServers:
         `for_s`: all end after this time. Raises TlstaxError if no recorder can be started.
         """
         self._failed = failed
-        self._turns = CpuTurns(len(servers))
+        self._turns = CpuTurns()
         self.recordings: list[Recorder] = []
         """Of the servers that could be attached to, also when they have ended."""
         self._numbers: list[int] = []  # of these

@@ -46,6 +46,10 @@ class StreamError(Exception):
     """A stream without what every recording begins with, or with what no recorder writes."""
 
 
+def _made_up(error: Exception) -> StreamError:
+    return StreamError(f"it holds what no recorder writes ({error})")
+
+
 @dataclass
 class Account:
     """A thread's account so far."""
@@ -123,7 +127,7 @@ class Totals:
         try:
             self.functions.limit(self.plan_file.functions)
         except ValueError as error:
-            raise StreamError(f"it holds what no recorder writes ({error})") from None
+            raise _made_up(error) from None
 
     def _has_start(self) -> bool:
         return self.start is not None
@@ -145,34 +149,37 @@ class Totals:
         cut has no end and is left out. Raises StreamError for what no recorder writes.
         """
         self.window_samples, self.window_waits, self.window_records = [], [], []
-        try:
-            for frame in self._frames:
-                is_window = self._take(frame)
-                if self._hear:
-                    self._hear(frame)
-                if is_window:
-                    return True
-        except (ValueError, IndexError, OverflowError) as error:
-            raise StreamError(f"it holds what no recorder writes ({error})") from None
+        for frame in self._frames:
+            is_window = self._take(frame)
+            if self._hear:
+                self._hear(frame)
+            if is_window:
+                return True
         return False
 
     def read_budget(self) -> bool:
-        """Read the frame behind a window that is known to be there; whether it is a budget."""
+        """Read the frame behind a window that is known to be there; whether it is a budget.
+
+        Raises StreamError for what no recorder writes.
+        """
         for frame in self._frames:
             self._take(frame)
             return self.budget is not None
         return False
 
     def _take(self, frame: Frame) -> bool:
-        """Take a frame; True if a window ends with it."""
-        if frame.type == _NUMBERS.number("WINDOW"):
-            self.window = record("window", frame.content)
-            _require_levels(self.window.level)
-            return True
-        taker = self._takers.get(frame.type)
-        if taker is None:
-            raise ValueError(f"frame of type {frame.type}")
-        taker(frame.content)
+        """Take a frame; True if a window ends with it. Raises StreamError."""
+        try:
+            if frame.type == _NUMBERS.number("WINDOW"):
+                self.window = record("window", frame.content)
+                _require_levels(self.window.level)
+                return True
+            taker = self._takers.get(frame.type)
+            if taker is None:
+                raise ValueError(f"frame of type {frame.type}")
+            taker(frame.content)
+        except (ValueError, IndexError, OverflowError) as error:
+            raise _made_up(error) from None
         return False
 
     # ---- what frames hold ----

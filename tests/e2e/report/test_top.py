@@ -187,6 +187,34 @@ def test_a_killed_display_takes_its_recorder_with_it(busy_server: PrivateServer)
         time.sleep(0.1)
 
 
+def test_several_servers_have_a_line_each(busy_server: PrivateServer, tmp_path: Path) -> None:
+    """One of them is killed meanwhile: the other's line goes on."""
+    folder = tmp_path / "captures"
+    with PrivateServer() as idle:
+        pids = [str(busy_server.pid), str(idle.pid)]
+        with terminal([*pids, "-o", str(folder), "--budget", "none"]) as shown:
+            shown.await_text(r"tlstax top  2 servers")
+            shown.await_text(rf"\S+ {busy_server.pid} +[1-9]")
+            shown.await_text(rf"\S+ {idle.pid} +0")
+            os.kill(idle.pid, signal.SIGKILL)
+            since = len(shown.received)
+            shown.await_text(rf"\S+ {idle.pid} +ended: it exited or was killed", since)
+            shown.await_text(rf"\S+ {busy_server.pid} +[1-9]", since)
+            picture = last_picture(shown.received)
+            assert (len(picture), max(map(len, picture)) <= 80) == (24, True)
+            shown.press("q")
+            assert shown.await_end() == ExitCode.TARGET
+        assert f"process {idle.pid} ended while it was recorded" in shown.received
+    assert recorders(busy_server.pid) == []
+    names = {path.name.rpartition("-")[2] for path in folder.iterdir()}
+    assert names == {f"{pid}.tlstax" for pid in pids}
+    again = subprocess.run(
+        [*TOP, str(folder), "--once"], capture_output=True, text=True, timeout=PATIENCE_S,
+        check=True,
+    )  # fmt: skip
+    assert re.search(rf"\S+ {busy_server.pid} +[1-9]", again.stdout)
+
+
 def test_what_attach_refuses_top_refuses() -> None:
     with subprocess.Popen(["sleep", "300"]) as other:
         ended = subprocess.run(

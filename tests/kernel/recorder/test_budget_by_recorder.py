@@ -17,7 +17,7 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Effect, Handshake, Ledger, Thread, Window
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.frames import Reading, read_frames, record
-from tlstax.collectors.recording.stream_capture import import_stream
+from tlstax.collectors.recording.stream_recording import import_stream
 from tlstax.tests.kernel.recorder_runs import (
     HANDSHAKES,
     OK,

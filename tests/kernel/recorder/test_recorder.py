@@ -21,7 +21,7 @@ from tlstax.__main__ import main
 from tlstax.collectors.capture.schema import Gap, Handshake, Ledger, Meta, Probe, Thread, Window
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.tables_file import process_tables, write_tables
-from tlstax.collectors.recording.stream_capture import import_stream
+from tlstax.collectors.recording.stream_recording import import_stream
 from tlstax.tests.kernel.recorder_runs import (
     HANDSHAKES,
     OK,

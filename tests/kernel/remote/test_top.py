@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.capture.schema import Frame, Handshake, Meta
-from tlstax.tests.kernel.recorder_runs import HANDSHAKES, IO, OK, Leftover, rows_of, serve
+from tlstax.tests.kernel.recorder_runs import HANDSHAKES, IO, OK, Leftover, Started, rows_of, serve
 from tlstax.tests.kernel.remote.remote_host import RemoteHost
 from tlstax.tests.kernel.remote.sessions import GONE_SECONDS, Attach, said, ssh_of
 
@@ -130,3 +130,27 @@ def test_what_attach_refuses_top_refuses(
         assert done.returncode == code, done.stderr
         assert what in done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_several_servers_of_that_host(
+    environment: dict[str, str], spawn: Attach, repository: Path, tlstax: list[str],
+    program: Path, started: Started, tmp_path: Path, box: RemoteHost, leftover: Leftover,
+) -> None:  # fmt: skip
+    servers = [started(program, "tls", "s" * HANDSHAKES) for _ in range(2)]
+    command = [*tlstax, "top", "--ssh", "box", "--sudo", *(str(one.pid) for one in servers)]
+    command += ["--definitions", str(repository / "tests/testprogs"), "--budget", "none"]
+    process = spawn(
+        [*command, "--every", "0.5s", "--over", "60s"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**environment, "TMPDIR": str(tmp_path)},
+    )
+    await_screen(process, "2 servers on box")
+    for server in servers:
+        serve(server)
+        await_screen(process, rf"truth {server.pid} +[1-9]")
+    process.send_signal(signal.SIGINT)
+    said(process, OK)
+    box.await_nothing_left(GONE_SECONDS)
+    assert leftover() == set()

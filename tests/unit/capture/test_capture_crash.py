@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture import writer as writer_module
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Ledger, Window
 from tlstax.collectors.capture.writer import CaptureWriter
@@ -184,3 +185,15 @@ def test_a_reader_that_never_ends_is_one_error(
     assert caught.value.exit_code == ExitCode.IO
     reader.close()
     writer.close()
+
+
+def test_ctrl_c_while_it_is_created_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(writer_module, "_prepare", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        CaptureWriter.create(tmp_path / "a.tlstax")
+    assert list(tmp_path.iterdir()) == []

@@ -7,8 +7,7 @@ import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
-from tlstax.collectors.commands import attach_several
-from tlstax.collectors.commands.attach_several import Failures
+from tlstax.collectors.commands.attach_several import Failures, capture_name
 
 
 @pytest.mark.parametrize(
@@ -18,8 +17,9 @@ from tlstax.collectors.commands.attach_several import Failures
         ("1 --all", "--all was given with a pid"),
         ("--all", "no process was given"),
         ("1 2 --unit mariadb", "a pid and unit mariadb were given"),
-        ("1 2 --ssh box", "--ssh was given with several servers"),
-        ("--name mysqld --all --ssh box", "--ssh was given with several servers"),
+        ("1 2 --ssh box --client 3", "--client was given with several servers"),
+        ("1 2 --ssh box --functions cipher", "--functions was given with --ssh"),
+        ("--unit mariadb --all --ssh box", "unit mariadb was given with --ssh, without --name"),
         ("1 2 --client 3", "--client was given with several servers"),
         ("1 2 --collect native,procfs", "--collect was given with several servers"),
         (" ".join(map(str, range(1, 18))), "one recorder records 16 at most"),
@@ -63,15 +63,12 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixt
     ("comm", "name"),
     [("mariadbd", "mariadbd"), ("my sql/d", "my_sql_d"), ("..", "process"), ("-o", "o")],
 )
-def test_the_name_of_a_capture(
-    comm: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_name_of_a_capture(comm: str, name: str, tmp_path: Path) -> None:
     """Whatever a process calls itself, the file is in the folder."""
     (tmp_path / "7").mkdir()
     (tmp_path / "7/comm").write_text(f"{comm}\n")
-    monkeypatch.setattr(attach_several, "PROC", tmp_path)
-    assert attach_several._name(7) == name
-    assert attach_several._name(8) == "process"
+    assert capture_name(7, tmp_path) == f"{name}-7.tlstax"
+    assert capture_name(8, tmp_path) == "process-8.tlstax"
 
 
 def test_the_exit_code_is_that_of_the_first_failure(capsys: pytest.CaptureFixture[str]) -> None:

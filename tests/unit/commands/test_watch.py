@@ -53,3 +53,23 @@ def test_a_folder_that_cannot_be_written_is_refused_at_the_start(
     file.touch()
     assert main(["watch", "--name", "mysqld", "--output", str(file)]) == ExitCode.IO
     assert "cannot write" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ("--pid 1", "--pid"),
+        ("--name x --listen 9917", "--listen"),
+        ("--name x --otlp http://127.0.0.1:4318", "--otlp"),
+        ("--name x --otlp-profiles http://127.0.0.1:4318", "--otlp-profiles"),
+    ],
+)
+def test_what_is_for_one_server_is_refused_with_all(
+    words: str, given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    command = ["watch", "--all", "--output", str(data), *words.split()]
+    assert main(command) == ExitCode.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"--all was given with {given}: " in line
+    assert not data.exists()

@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tlstax import ExitCode
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.placement.model import Plan
+from tlstax.collectors.preflight.safety import Safety
+from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.by_recorder import child
+from tlstax.collectors.recording.by_recorder.asked import Recorded
 from tlstax.collectors.recording.by_recorder.child import ChildTarget, RecorderChild, ServerPart
+from tlstax.collectors.recording.by_recorder.session import RecorderSession
 from tlstax.collectors.recording.by_recorder.several import CpuTurns
 from tlstax.tests.unit.recording.streams import frame, struct, window
 
@@ -45,7 +50,7 @@ class Clock:
 
 def test_cpu_time_is_that_of_whose_turn_it_is() -> None:
     clock = Clock()
-    turns = CpuTurns(3, clock)
+    turns = CpuTurns(0, clock)
     for number, spent_ns in ((None, 5), (1, 10), (0, 20), (2, 40), (1, 80)):
         if number is not None:
             turns.turn(number)
@@ -55,6 +60,12 @@ def test_cpu_time_is_that_of_whose_turn_it_is() -> None:
     assert sum(found) == clock.now_ns - 1000
     clock.now_ns += 1
     assert turns.used_ns(1) == 91, "to ask changes no turn"
+
+    def act() -> None:
+        clock.now_ns += 500
+
+    turns.leave_out(act)
+    assert turns.used_ns(1) == 91
 
 
 REFUSED = frame(0, "ERROR", struct("error", exit_code=4, text=b"no such process"))
@@ -86,3 +97,23 @@ def test_each_has_the_exit_status_that_it_would_have_alone(
     assert tuple(part.close() for part in parts) == statuses
     if content is not FIRST:
         assert parts[0].said == "no such process"
+
+
+ATTACHED = frame(0, "START", struct("start", pid=6)) + frame(1, *window(0, 9))
+NOT_ATTACHED = struct("error", exit_code=3, text=b"process 7: no memory for a link")
+
+
+def test_a_client_that_fails_while_it_is_attached_has_the_exit_code_of_that(
+    tmp_path: Path, tls_target: Target, tls_plan: Plan
+) -> None:
+    """The server was attached to before; then nothing is recorded."""
+    content = ATTACHED + frame(2, "ERROR", NOT_ATTACHED) + frame(0, "ERROR", NOT_ATTACHED, target=1)
+    (stream := tmp_path / "stream").write_bytes(content)
+    (program := tmp_path / "recorder").write_text(f"#!/bin/sh\ncat {stream}\nexit 3\n")
+    program.chmod(0o700)
+    recorder = RecorderChild("a", None, [], program, [ChildTarget("b", None, [])])
+    recorded = Recorded(tls_target, tls_plan, Safety())
+    with pytest.raises(TlstaxError, match="process 7: no memory for a link") as raised:
+        RecorderSession(recorded, [], child=recorder.parts[0])
+    recorder.close()
+    assert raised.value.exit_code == ExitCode.HOST

@@ -26,7 +26,7 @@ from tlstax.collectors.recording.programs.ledger_layout import OUTCOMES, Handsha
 from tlstax.collectors.recording.stream import document
 from tlstax.collectors.recording.stream.frames import VERSION, Reading, read_frames
 from tlstax.collectors.recording.stream.replay import UNKNOWN
-from tlstax.collectors.recording.stream_capture import import_stream
+from tlstax.collectors.recording.stream_recording import import_stream
 from tlstax.tests.unit.recording.plan_mutants import plan_mutants
 from tlstax.tests.unit.recording.streams import (
     KNOWN,

@@ -15,7 +15,8 @@ from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.proc_clocks import Clocks
 from tlstax.collectors.recording.stream.replay import Replay
-from tlstax.collectors.recording.stream_capture import StreamRows, import_stream
+from tlstax.collectors.recording.stream_capture import StreamRows
+from tlstax.collectors.recording.stream_recording import import_stream
 from tlstax.tests.unit.recording.streams import SECOND, stream, struct, window
 
 

@@ -20,7 +20,8 @@ from tlstax.collectors.recording.programs.names import WALK_COUNTS
 from tlstax.collectors.recording.stream.facts import engine_asked
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.recording.stream.replay import Replay
-from tlstax.collectors.recording.stream_capture import StreamRows, _target_of
+from tlstax.collectors.recording.stream_capture import StreamRows
+from tlstax.collectors.recording.stream_recording import _target_of
 from tlstax.collectors.watching.raw_captures import RawCaptures
 from tlstax.probes.model import Level
 from tlstax.tests.unit.recording.streams import stream, struct

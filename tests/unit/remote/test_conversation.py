@@ -20,13 +20,15 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.host.executable import recorder_path
 from tlstax.collectors.host.probe_costs.prices import HostCosts, Prices
+from tlstax.collectors.placement.model import Plan
 from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.preflight.examination import examine
 from tlstax.collectors.preflight.judge import Status
-from tlstax.collectors.preflight.safety import restrictions
+from tlstax.collectors.preflight.safety import Safety, restrictions
 from tlstax.collectors.process.target import open_target
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.frames import Frame, Reading, read_frames
+from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.recording.stream.recorded_files import recorded_objects
 from tlstax.collectors.remote.connection import Connection
 from tlstax.collectors.remote.destination import Destination
@@ -34,11 +36,13 @@ from tlstax.collectors.remote.image import Image
 from tlstax.collectors.remote.remote_plan import (
     SYMBOLS,
     PlanRequest,
+    fetch,
     find,
     findings_on,
     plan_there,
 )
 from tlstax.probes.definitions import load_definitions
+from tlstax.probes.model import Level
 
 LOCAL = '#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n'
 SECRET = "tiger-in-the-night"
@@ -88,7 +92,7 @@ def test_the_plan_is_that_of_the_process_host(
     told: list[str] = []
     request = PlanRequest(target.pid, None)
     image = Image(tmp_path / "image", connection)
-    made = plan_there(image, request, told.append, refuse=False)
+    made = plan_there(image, fetch(image, request, told.append), request, untold, refuse=False)
     here = open_target(target.pid)
     expected = plan(here, load_definitions(), host_costs=HostCosts(), limits=made.safety.limits)
     assert len(expected.sites) > 10
@@ -103,7 +107,7 @@ def test_the_plan_is_that_of_the_process_host(
     assert f"file 0 build-id={expected.sites[0].object.build_id[:4]}"[:5] in text
     again = Image(tmp_path / "again", connection)
     assert "once for each build" in told[0]
-    plan_there(again, request, told.append, refuse=False)
+    fetch(again, request, told.append)
     assert len([text for text in told if "fetching" in text]) == 1, "they were fetched already"
 
 
@@ -115,12 +119,14 @@ def test_probes_are_placed_alike_but_priced_for_their_host(
     lines = lines.format("emulated", "700 " * 9, "750 " * 9) + "uprobe_multi stepped 1 9000\n"
     monkeypatch.setattr(Image, "prices_text", lambda _: lines)
     request = PlanRequest(target.pid, None)
-    made = plan_there(Image(tmp_path / "image", connection), request, untold, refuse=False)
+    image = Image(tmp_path / "image", connection)
+    pid = fetch(image, request, untold)
+    made = plan_there(image, pid, request, untold, refuse=False)
     assert made.plan.host_costs.prices == Prices(700.0, 9000.0, 200.0)
     assert {site.cost_ns for site in made.plan.sites} == {700.0}
     assert "price-ns=700 " in made.text()
     monkeypatch.setattr("tlstax.collectors.remote.remote_plan.costs_there", lambda *_: HostCosts())
-    defaults = plan_there(Image(tmp_path / "again", connection), request, untold, refuse=False)
+    defaults = plan_there(image, pid, request, untold, refuse=False)
     assert {site.cost_ns for site in defaults.plan.sites} == {HostCosts().prices.emulated_ns}
     places = [
         [(s.boundary, s.event, s.file_offset) for s in m.plan.sites] for m in (made, defaults)
@@ -195,6 +201,14 @@ def test_a_process_that_is_not_there(connection: Connection, tmp_path: Path) -> 
     with pytest.raises(TlstaxError, match="there is no such process") as raised:
         Image(tmp_path / "image", connection).add_process(1 << 22, (), print)
     assert raised.value.exit_code == ExitCode.TARGET
+    assert connection.can_be_asked, "it costs its own answer only: others may be there"
+    Image(tmp_path / "other", connection).add_process(os.getpid(), (), untold)
+
+
+def test_an_answer_that_was_not_read_to_its_end(connection: Connection) -> None:
+    """What follows would be taken for the answer to another request."""
+    next(connection.ask(f"facts {os.getpid()} schedule"))
+    assert not connection.can_be_asked
 
 
 def test_without_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,21 +271,24 @@ def test_it_deletes_only_itself(tmp_path: Path) -> None:
     [
         b"read /etc/shadow\n",
         b"find\n",
-        b"record 0 0 --pid 1\n",
-        b"record 99999999999 0 --pid 1\n",
-        b"record 1 0 --pid 1 --output /nowhere/x\nx",
-        b"record 1 0 --pid 1 --plan /etc/shadow\nx",
-        b"record 1 0 --pid 1 --serve\nx",
-        b"record 1 0 --pid 1 --control\nx",
-        b"record 1 0 --pid 1 --tables /etc/shadow\nx",
-        b"record 1 99999999999 --pid 1\nx",
-        b"record 4 0 --pid 1\nnope",
+        b"record\n",
+        b"record 1 0 --pid 1\n",
+        b"target\n",
+        b"target 0 0 --pid 1\n",
+        b"target 99999999999 0 --pid 1\n",
+        b"target 1 0 --pid 1 --output /nowhere/x\nx",
+        b"target 1 0 --pid 1 --plan /etc/shadow\nx",
+        b"target 1 0 --pid 1 --serve\nx",
+        b"target 1 0 --pid 1 --control\nx",
+        b"target 1 0 --pid 1 --tables /etc/shadow\nx",
+        b"target 1 99999999999 --pid 1\nx",
+        b"target 4 0 --pid 1\nnope",
         b"x" * 5000,
     ],
 )
 def test_what_it_does_not_know_is_refused(request_: bytes) -> None:
     frames, done = serve(PROGRAM, request_)
-    if request_.endswith(b"\n") or b"record" in request_:
+    if request_.endswith(b"\n") or b"target" in request_:
         assert done.returncode == ExitCode.USAGE, done.stderr
         assert frames[-1].type == NUMBERS.number("ERROR")
     assert not any(frame.type == NUMBERS.number("START") for frame in frames)
@@ -279,6 +296,31 @@ def test_what_it_does_not_know_is_refused(request_: bytes) -> None:
     # Root must not create or read files; standard input is that of the requests.
     if any(option in request_ for option in (b"--output", b"--plan", b"--tables", b"--control")):
         assert b"do not go with --serve" in frames[-1].content
+
+
+def test_several_processes_are_taken_before_the_recording(
+    target: "subprocess.Popen[bytes]",
+) -> None:
+    """Options of all are the first's; a process is there once."""
+    nothing = Plan(target.pid, Level.SAMPLE, (), (), ())
+    plan_ = plan_file_text(open_target(target.pid), nothing, Safety()).encode()
+    one = f"target {len(plan_)} 0 --pid".encode()
+    first = b"%s 7 --keep-going --for 1s\n%s" % (one, plan_)
+    for further, why in (
+        (b"%s 8 --for 1s\n" % one, b"stand before the first"),
+        (b"%s 8 --keep-going\n" % one, b"stand before the first"),
+        (b"%s 7\n" % one, b"process 7 was given twice"),
+    ):
+        frames, done = serve(PROGRAM, first + further + plan_)
+        assert [frame.type for frame in frames] == [
+            NUMBERS.number(name) for name in ("FACT", "ANSWERED", "ERROR")
+        ]
+        assert why in frames[-1].content
+        assert done.returncode == ExitCode.USAGE
+    many = b"".join(b"%s %d\n%s" % (one, pid, plan_) for pid in range(1, 18))
+    frames, _ = serve(PROGRAM, many)
+    assert [frame.type for frame in frames].count(NUMBERS.number("ANSWERED")) == 16
+    assert b"16 processes at most" in frames[-1].content
 
 
 def test_prices_end_with_the_line() -> None:

@@ -11,6 +11,7 @@ from tlstax.__main__ import build_parser, main
 from tlstax.analysis.classify.taxonomy import builtin
 from tlstax.analysis.document import live_snapshot
 from tlstax.analysis.report.live import screen as top_screen
+from tlstax.analysis.report.live import servers_screen
 from tlstax.analysis.report.live import terminal as top_terminal
 from tlstax.analysis.report.live.feed import Feed
 from tlstax.collectors.capture.reader import CaptureReader
@@ -130,13 +131,11 @@ class _Refuses:
     stderr: list[str] = field(default_factory=lambda: ["tlstax: box cannot be recorded\n"])
     returncode: int = 3
 
-    def wait(self) -> int:
+    def wait(self, timeout: float = 0) -> int:
+        del timeout
         return self.returncode
 
     poll = wait
-
-    def communicate(self, timeout: float) -> tuple[str, str]:
-        return "", ""
 
 
 def test_another_host_is_recorded_as_by_attach() -> None:
@@ -171,3 +170,91 @@ def test_arguments(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["top", str(DEMO), "--ssh", "box"]) == ExitCode.USAGE
     assert "a capture is a file of this host" in capsys.readouterr().err
     assert main(["top", str(tmp_path / "none"), "--once"]) == ExitCode.CAPTURE
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (f"{DEMO} 1", "a capture was given with a pid"),
+        (f"{DEMO} {DEMO} --ssh box", "a capture was given with --ssh"),
+        (f"{DEMO} --all", "a capture was given with --all"),
+        ("1 2 --name x", "two targets given"),
+        ("--all", "no target given"),
+    ],
+)
+def test_what_does_not_go_together(
+    words: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["top", *words.split()]) == ExitCode.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert why in line
+
+
+def test_several_servers_are_recorded_as_by_attach() -> None:
+    for words in (["--name", "mysqld", "--all"], ["7", "8"]):
+        options = build_parser("top").parse_args(["top", *words])
+        started: list[list[str]] = []
+
+        def start(command: list[str], to: list[list[str]] = started, **_: object) -> _Refuses:
+            to.append(command)
+            return _Refuses()
+
+        options.start_with_us = start
+        assert options.run(options) == 3
+        command = started[0][started[0].index("attach") :]
+        attach = build_parser("attach").parse_args(command)
+        assert (attach.all, attach.name or attach.pids) == (options.all, options.name or [7, 8])
+        assert attach.output.name == "captures", "a folder"
+
+
+def test_several_captures_have_a_line_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.tlstax").write_bytes(DEMO.read_bytes())
+    both = [str(tmp_path / name) for name in ("a.tlstax", "b.tlstax")]
+    assert main(["top", *both, "--once", "--over", "30s"]) == 0
+    shown = capsys.readouterr().out
+    with CaptureReader.open(DEMO) as reader:
+        (target,) = reader.rows(Target, "target_id = 1")
+    name = f"{target.exe.rpartition('/')[2]} {target.pid} "
+    assert [line.startswith(name) for line in shown.splitlines()][2:4] == [True, True]
+    assert shown.startswith("tlstax top  2 servers")
+    assert main(["top", str(tmp_path), "--once", "--over", "30s"]) == 0
+    assert capsys.readouterr().out == shown, "a folder means its captures"
+    (tmp_path / "empty").mkdir()
+    assert main(["top", str(tmp_path / "empty"), "--once"]) == ExitCode.CAPTURE
+    assert "has no captures" in capsys.readouterr().err
+
+
+def test_the_lines_of_several_servers() -> None:
+    """Who is not known to shake hands is not said to have none."""
+    row = Target(1, 7, f"/opt/{HOSTILE}", "", "mariadb", "1", "OpenSSL", "3", "shared")
+
+    def line(level: str, outcome: str, pid: int, ending: str = "") -> servers_screen.ServerLine:
+        shakes = [shake(number, 1)._replace(outcome=outcome) for number in range(5)]
+        seen = live_snapshot.Seen(window(1)._replace(level=level), handshakes=shakes)
+        seen.counts = [PhaseCount(1, "command", 100)]
+        snapshot = live_snapshot.look([seen], lambda _: (), builtin())
+        return servers_screen.ServerLine(row._replace(pid=pid), snapshot, ending)
+
+    servers = [
+        line("record", "success", 1), line("record", "failed", 2), line("sample", "success", 3),
+        line("record", "success", 4, f"it exited {HOSTILE}"),
+        servers_screen.ServerLine(None, live_snapshot.look([], lambda _: (), builtin())),
+    ]  # fmt: skip
+    frame = servers_screen.Frame(SECOND, "note", False, "folder", "box")
+    lines = [text.plain for text in servers_screen.draw(servers, frame, 100, 24)]
+    assert lines[0].startswith("tlstax top  5 servers on box · 1 s")
+    values = [text.split()[-7:] for text in lines[2:5]]
+    assert [row[:2] for row in values] == [["5", "0"], ["0", "5"], ["-", "-"]]
+    assert [row[4] for row in values] == ["100", "100", "-"]
+    assert "ended: it exited evil" in lines[5]
+    assert "no window yet" in lines[6]
+    for size in ((80, 24), (40, 10), (200, 60), (80, 7)):
+        shown = servers_screen.draw(servers, frame, *size)
+        assert len(shown) == size[1]
+        assert max(each.cell_len for each in shown) <= size[0]
+        assert not any(control in each.plain for each in shown for control in "\x1b\n")
+        assert shown[-1].plain.startswith("q quit")
+    assert "and 3 more" in servers_screen.draw(servers, frame, 80, 7)[4].plain

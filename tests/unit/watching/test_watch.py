@@ -18,7 +18,8 @@ from tlstax.collectors.host.clock import children_cpu_ns
 from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.recording.proc_clocks import BothClocks
 from tlstax.collectors.watching import watch
-from tlstax.collectors.watching.watch import Watch, Watched
+from tlstax.collectors.watching.outlet import Outlet, Watched
+from tlstax.collectors.watching.watch import Watch
 from tlstax.probes.model import Level
 
 SECOND_NS = 1_000_000_000
@@ -156,7 +157,9 @@ WINDOW: list[Row] = [schema.Window(1, None, 0, 10 * SECOND_NS, 1, "flow")]
 
 def run(host: Host, name: str = "mysqld", pid: int = 0, budget: float | None = 0.005) -> list[str]:
     said: list[str] = []
-    Watch(Watched(name, pid, budget, 10.0), host, host, said.append).run()
+    Watch(
+        Watched(name, pid, budget, 10.0), Outlet(host, None, said.append), host, said.append
+    ).run()
     return said
 
 

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Records all servers of a name until it is told to stop, each with rollups of its own.
+
+Those that are found at the same time share one recorder. It cannot attach to a server that starts
+later, because it has given up the privileges that this needs: such a server gets another recorder,
+and the others go on.
+"""
+
+import select
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.host.clock import cpu_used_ns, monotonic_ns
+from tlstax.collectors.process.find_process import pids_of_name
+from tlstax.collectors.process.target_fate import program_of
+from tlstax.collectors.recording.by_recorder.asked import Asked, Recorded
+from tlstax.collectors.recording.by_recorder.child import RecorderChild, ServerPart
+from tlstax.collectors.recording.by_recorder.session import RecorderSession
+from tlstax.collectors.recording.by_recorder.several import SERVERS_MOST, CpuTurns
+from tlstax.collectors.recording.proc_clocks import BothClocks
+from tlstax.collectors.watching.outlet import STACKS_MOST, Outlet, Watched, how_it_ended
+from tlstax.collectors.watching.preparation import Prepared, prepare
+from tlstax.collectors.watching.server_labels import server_label
+
+_S: Final = 1_000_000_000
+_LOOK_NS: Final = (_S // 2, _S, 2 * _S, *[5 * _S] * 12)
+"""Between two looks for a server that is awaited; then as for further ones."""
+_LOOK_ALWAYS_NS: Final = 30 * _S
+_SETTLE_NS: Final = 1 * _S
+"""A server that was just started has mapped its libraries by then."""
+_AGAIN_NS: Final = (1 * _S, 5 * _S, 15 * _S, 60 * _S)
+"""Before another attempt at the same process, after so many failures in a row."""
+_TOGETHER_NS: Final = _S // 4
+"""Those that are due so soon share the recorder of the first one."""
+_STEP_MS: Final = 5000
+
+
+class Stop(Protocol):
+    """A request to stop."""
+
+    requested: bool
+    fd: int
+
+
+class _Candidate:
+    """A process that is not recorded yet, or not any more."""
+
+    def __init__(self, due_ns: int) -> None:
+        self.due_ns = due_ns
+        self.failures = 0
+
+    def failed(self) -> None:
+        self.due_ns = monotonic_ns() + _AGAIN_NS[min(self.failures, len(_AGAIN_NS) - 1)]
+        self.failures += 1
+
+
+class _Server(NamedTuple):
+    """A server that is being recorded."""
+
+    label: str
+    pid: int
+    session: RecorderSession
+    outlet: Outlet
+
+
+class _Group(NamedTuple):
+    """A recorder and the servers that it still records."""
+
+    child: RecorderChild
+    servers: list[_Server]
+
+
+class WatchAll:
+    """Follows the servers of a name."""
+
+    def __init__(
+        self,
+        watched: Watched,
+        open_outlet: Callable[[str], Outlet],
+        stop: Stop,
+        tell: Callable[[str], None],
+    ) -> None:
+        """`open_outlet` is called once for each label of a server (server_labels.py)."""
+        self._watched, self._open_outlet = watched, open_outlet
+        self._stop, self._tell = stop, tell
+        self._outlets: dict[str, Outlet] = {}
+        self._groups: list[_Group] = []
+        self._candidates: dict[int, _Candidate] = {}
+        self._turns = CpuTurns("", cpu_used_ns)
+        self._counted_ns: dict[str, int] = {}  # CPU time of a server that its windows have
+        self._has_looked = self._was_attached = False
+        self._looks, self._look_ns = 0, 0
+
+    def run(self) -> None:
+        """Record until it is told to stop.
+
+        Raises TlstaxError if servers are there at the start and none of them can be recorded.
+        """
+        try:
+            while not self._stop.requested:
+                if monotonic_ns() >= self._look_ns:
+                    self._look()
+                self._wait()
+                for group in list(self._groups):
+                    group.child.wait(0)
+                    self._store(group)
+            self._end_all()
+        finally:
+            for group in self._groups:
+                group.child.close()
+
+    # ---- finding them ----
+
+    def _look(self) -> None:
+        """Attach to those that are there and not recorded."""
+        name, now_ns = self._watched.name, monotonic_ns()
+        recorded = {server.pid for group in self._groups for server in group.servers}
+        pids = [pid for pid in pids_of_name(name) if pid not in recorded]
+        settled_ns = now_ns + _SETTLE_NS if self._has_looked else now_ns
+        self._candidates = {
+            pid: self._candidates.get(pid) or _Candidate(settled_ns) for pid in pids
+        }
+        if not (pids or recorded or self._has_looked):
+            self._tell(f"waiting for processes called {name}")
+        self._has_looked = True
+        due = [pid for pid, one in self._candidates.items() if one.due_ns <= now_ns + _TOGETHER_NS]
+        if due:
+            self._attach(due[:SERVERS_MOST])
+        self._plan_look()
+
+    def _plan_look(self) -> None:
+        """Soon for servers that are awaited, else rarely: it reads all of /proc."""
+        waits = [_LOOK_ALWAYS_NS]
+        labels = {server.label for group in self._groups for server in group.servers}
+        if (not labels or self._outlets.keys() - labels) and self._looks < len(_LOOK_NS):
+            waits.append(_LOOK_NS[self._looks])
+            self._looks += 1
+        now_ns = monotonic_ns()
+        waits += [max(_S // 10, one.due_ns - now_ns) for one in self._candidates.values()]
+        self._look_ns = now_ns + min(waits)
+
+    def _wait(self) -> None:
+        """Until something is to be done."""
+        self._turns.turn(self._groups[0].servers[0].label if self._groups else "")
+        ready = select.poll()
+        ready.register(self._stop.fd, select.POLLIN)
+        for group in self._groups:
+            ready.register(group.child, select.POLLIN)
+        left_ms = (self._look_ns - monotonic_ns()) // 1_000_000
+        ready.poll(max(0, min(_STEP_MS, left_ms)))
+
+    # ---- recording them ----
+
+    def _attach(self, pids: Sequence[int]) -> None:
+        """Record these with one recorder; one that fails is told and tried again later."""
+        found: list[tuple[str, Prepared]] = []
+        failed: list[tuple[int, TlstaxError]] = []
+        for pid in pids:
+            try:
+                label = self._label_of(pid, [label for label, _ in found])
+                self._turns.turn(label)
+                prepared = prepare(pid, self._watched.level, self._watched.accepted)
+                if label not in self._outlets:
+                    self._outlets[label] = self._open_outlet(label)
+                found.append((label, prepared))
+            except TlstaxError as error:
+                failed.append((pid, error))
+        if found:
+            failed += self._start(found)
+        there = [(pid, why) for pid, why in failed if self._is_there(pid)]
+        fatal = there[:1] if not self._was_attached else []
+        for pid, why in failed:
+            self._candidates[pid].failed()
+            if (pid, why) not in fatal:
+                self._tell(str(why) if str(pid) in str(why) else f"process {pid}: {why}")
+        for _, why in fatal:
+            raise why
+
+    @staticmethod
+    def _is_there(pid: int) -> bool:
+        return program_of(pid) != "another program"
+
+    def _label_of(self, pid: int, others: Sequence[str]) -> str:
+        label = server_label(pid)
+        recorded = [server.label for group in self._groups for server in group.servers]
+        if label not in (*recorded, *others):
+            return label
+        raise TlstaxError(
+            f"process {pid} cannot be told from another server",
+            f"both are {label}" if label else "neither was started with an option of its own",
+            "Start each with a --port, --defaults-file or --datadir of its own, or watch it "
+            "alone with --pid and --host",
+            ExitCode.TARGET,
+        )
+
+    def _start(self, found: Sequence[tuple[str, Prepared]]) -> list[tuple[int, TlstaxError]]:
+        """Start a recorder; those that it cannot record, and why."""
+        asked = [
+            Asked(
+                Recorded(prepared.target, prepared.plan, prepared.safety),
+                self._watched.arguments(prepared),
+                prepared.tables,
+            )
+            for _, prepared in found
+        ]
+        first, *others = (one.of_child for one in asked)
+        first = first._replace(arguments=["--keep-going", *first.arguments])
+        group = _Group(RecorderChild(*first, None, others), [])
+        self._groups.append(group)
+        failed: list[tuple[int, TlstaxError]] = []
+        for number, (label, prepared) in enumerate(found):
+            try:
+                self._join(group, number, asked[number], label, prepared)
+            except TlstaxError as error:
+                failed.append((prepared.target.pid, error))
+        self._end_if_empty(group)
+        return failed
+
+    def _join(
+        self, group: _Group, number: int, asked: Asked, label: str, prepared: Prepared
+    ) -> None:
+        self._turns.turn(label)
+        spent_ns = self._turns.used_ns(label) - self._counted_ns.get(label, 0)
+        before_ns = cpu_used_ns() - spent_ns
+        session = RecorderSession(
+            *asked,
+            STACKS_MOST,
+            lambda replay: BothClocks(replay, partial(self._turns.used_ns, label)),
+            child=ServerPart(group.child, number),
+        )
+        server = _Server(label, prepared.target.pid, session, self._outlets[label])
+        group.servers.append(server)
+        server.outlet.attached(session, prepared, before_ns)
+        self._was_attached = True
+        self._candidates.pop(server.pid, None)
+
+    def _store(self, group: _Group) -> None:
+        """Pass on what has arrived."""
+        if group.child.is_read:
+            self._turns.leave_out(group.child.close)  # its exit status says why, if it failed
+        for server in list(group.servers):
+            self._turns.turn(server.label)
+            server.outlet.take(server.session.windows())
+            if ending := server.session.ending:
+                status, said = self._end(group, server), server.session.said
+                if status not in (ExitCode.OK, ExitCode.TARGET):
+                    ending = how_it_ended(ending, status, said)
+                self._tell(f"process {server.pid} is no longer recorded: {ending}")
+                self._look_again(server.pid)
+        self._end_if_empty(group)
+
+    def _look_again(self, pid: int) -> None:
+        """For the server's next process, or for the same one, if only its recording ended."""
+        self._looks = 0
+        if self._is_there(pid):
+            self._candidates[pid] = again = _Candidate(0)
+            again.failed()
+        self._plan_look()
+
+    # ---- the end ----
+
+    def _end(self, group: _Group, server: _Server) -> int:
+        """End the recording of a server; the exit status of its recorder."""
+        self._turns.turn(server.label)
+        group.servers.remove(server)
+        try:
+            server.outlet.take(server.session.finish())
+        finally:
+            status = server.outlet.end(server.session.close)
+            self._counted_ns[server.label] = self._turns.used_ns(server.label)
+        return status
+
+    def _end_if_empty(self, group: _Group) -> None:
+        """End a recorder that records nobody. Its CPU time is in its windows."""
+        if not group.servers:
+            self._groups.remove(group)
+            group.child.end()
+            self._turns.leave_out(group.child.close)
+
+    def _end_all(self) -> None:
+        """Detach from all, and tell what each cost."""
+        for group in self._groups:
+            group.child.end()
+        for group in list(self._groups):
+            for server in list(group.servers):
+                self._end(group, server)
+            self._end_if_empty(group)
+        if self._outlets:
+            costs = {label: outlet.own_cpu_ns for label, outlet in sorted(self._outlets.items())}
+            each = ", ".join(f"{spent / _S:.1f} s for {label}" for label, spent in costs.items())
+            self._tell(f"tlstax and its recorders used {sum(costs.values()) / _S:.1f} s: {each}")
