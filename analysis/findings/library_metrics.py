@@ -23,6 +23,11 @@ def add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> No
     suites = window_metrics.names_of(
         row.cipher for row in tables.handshakes if row.window_id in part.window_ids
     )
+    places = window_metrics.names_of(
+        row.failed_in or "unknown" for row in tables.handshakes
+        if row.window_id in part.window_ids and row.outcome == "failure"
+    )  # fmt: skip
+    found["failed_in"] = Metric(None, text=places)
     found["always_signs"] = Metric(None, text="yes" if _always_signs(library, tables) else "no")
     validity, ends = _validity(tables)
     found["certificate_validity"] = Metric(None, text=validity)

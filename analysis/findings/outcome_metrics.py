@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Metrics of how handshakes end, and of what they agree on."""
 
+from tlstax.analysis.findings import failures
 from tlstax.analysis.findings.window_metrics import Blocks, Metrics, exact, ratio
 from tlstax.analysis.statistics.units import Floats
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
@@ -22,6 +23,9 @@ def add_outcomes(found: Metrics, blocks: Blocks, served: Floats) -> None:
     found["failed_time_share"] = blocks.metric(part * ratio(shakes, served))
     found["failed_hello_share"] = blocks.share("failed:hello", "failed:signed")
     found["failed_signed_share"] = blocks.share("failed:signed", "failed:hello")
+    for name in ("alert", "client"):
+        others = (f"failed_at:{one}" for one in failures.PLACES if one != name)
+        found[f"failed_{name}_share"] = blocks.share(f"failed_at:{name}", *others)
     found["old_version_share"] = blocks.share("version:old", "version:current")
     found["tls12_share"] = blocks.share("version:1.2", "version:other")
     found["cbc_share"] = blocks.share("cipher:cbc", "cipher:other")

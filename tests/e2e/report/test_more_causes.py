@@ -58,7 +58,8 @@ def test_what_clients_do_wrong_is_named_and_the_same_server_without_it_has_none(
         results = Injection(script="result", sysbench=rows(262_144, 0))
         assert found(results, place, tmp_path) == set(), "connections that stay"
         for stranger, expected in (
-            ("untrusting", "certificate_refused"),
+            ("untrusting", "refused_by_clients"),
+            ("unknown", "refused_by_server"),
             ("outdated", "nothing_in_common"),
         ):
             assert found(Injection(stranger=stranger), place, tmp_path) == {expected}, stranger

@@ -7,7 +7,11 @@ from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Handshake, Status
 from tlstax.tests.unit.findings.loads import BOTH, MS, S, found, sentence, storm
 
-FAILURES = {"failed_handshakes", "certificate_refused", "nothing_in_common", "expired_certificate"}
+FAILURES = {
+    "failed_handshakes", "certificate_refused", "nothing_in_common", "expired_certificate",
+    "refused_by_clients", "refused_by_server",
+}  # fmt: skip
+ALERT, CHECK = "ssl3_read_bytes", "tls_process_client_cert"
 
 
 def changed(rows: Tables, every: int, **change: object) -> Tables:
@@ -142,3 +146,64 @@ def test_nothing_is_said_where_a_missing_signature_means_nothing(mode: str, how:
     else:
         rows.handshakes = [row._replace(sign_ns=0) for row in rows.handshakes]
     assert FAILURES & {*found(rows)} == {"failed_handshakes"}
+
+
+def failing_in(rows: Tables, function: str, of_ten: int = 10, other: str = "") -> Tables:
+    """Of ten failures so many were reported by the one function, the rest by the other."""
+    number = 0
+    for at, row in enumerate(rows.handshakes):
+        if row.outcome == "failure":
+            where = function if number % 10 < of_ten else other
+            rows.handshakes[at] = row._replace(failed_in=where)
+            number += 1
+    return rows
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("signed", "function", "of_ten", "expected"),
+    [
+        (10, ALERT, 10, "refused_by_clients"),
+        (10, ALERT, 8, "refused_by_clients"),
+        (10, ALERT, 5, "certificate_refused"),
+        (0, ALERT, 10, "nothing_in_common"),
+        (10, CHECK, 10, "refused_by_server"),
+        (10, "tls_process_cert_verify", 10, "refused_by_server"),
+        (10, CHECK, 5, "certificate_refused"),
+        (0, "tls_post_process_client", 10, "nothing_in_common"),
+        (10, "tls_process_finished", 10, "certificate_refused"),
+        (10, "", 10, "certificate_refused"),
+    ],
+)
+def test_the_side_that_refuses_is_named_by_what_reported_it(
+    mode: str, signed: int, function: str, of_ten: int, expected: str
+) -> None:
+    rows = failing_in(failing(mode, signed), function, of_ten)
+    assert FAILURES & {*found(rows)} == {expected}
+
+
+@BOTH
+def test_the_function_that_reported_most_failures_is_shown_first(mode: str) -> None:
+    rows = failing_in(failing(mode, 10), CHECK, 8, "tls_process_finished")
+    text = sentence(rows, "refused_by_server")
+    assert "(tls_process_client_cert, tls_process_finished)" in text
+    assert "80 % of these" in text
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("function", "expected"), [(ALERT, "expired_certificate"), (CHECK, "refused_by_server")]
+)
+def test_a_server_that_refuses_clients_does_not_do_so_because_its_own_certificate_expired(
+    mode: str, function: str, expected: str
+) -> None:
+    rows = failing(mode, 10, not_before="1600000000", not_after="1699999999")
+    assert FAILURES & {*found(failing_in(rows, function))} == {expected}
+
+
+@BOTH
+def test_a_server_that_refuses_clients_is_named_without_signatures(mode: str) -> None:
+    """With RSA key exchange a server signs nothing."""
+    rows = failing_in(failing(mode, 0), CHECK)
+    rows.handshakes = [row._replace(sign_ns=0) for row in rows.handshakes]
+    assert FAILURES & {*found(rows)} == {"refused_by_server"}
