@@ -50,7 +50,6 @@ ACTIONS: Mapping[str, Action] = {
     "handshake_bound": Action(("enter", "exit"), "handshake"),
     "handshake_call": Action(("enter", "exit"), "handshake", argument=0),
     "handshake_group": Action(("enter",), "handshake", argument=1),
-    "handshake_error": Action(("enter",), "handshake", argument=2),
     "handshake_free": Action(("enter",), "handshake", argument=0),
     "wait": Action(("enter",), ""),
     "call": Action(("enter", "exit"), None),

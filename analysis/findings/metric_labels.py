@@ -115,15 +115,18 @@ LABELS: Final[Mapping[str, Label]] = {
     "failed_count": Label("handshakes that failed", "count", "handshake"),
     "abandoned_count": Label("handshakes that were given up", "count", "handshake"),
     "failed_share": Label("share of handshakes that failed or were given up", "share", "handshake"),
-    "failed_alert_share": Label(
-        "share of failed handshakes that the client ended with an alert", "share", "handshake"
-    ),
     "failed_client_share": Label(
-        "share of failed handshakes that ended when the server checked the client's certificate",
+        "share of handshakes failing after the signature in which the server checked the client's "
+        "certificate, at least",
         "share",
         "handshake",
     ),
-    "failed_in": Label("functions of the library that reported failures", "text", "handshake"),
+    "failed_server_share": Label(
+        "share of handshakes failing after the signature in which the server saw no certificate of "
+        "the client, at least",
+        "share",
+        "handshake",
+    ),
     "failed_hello_share": Label(
         "share of failed handshakes in which the server had not signed", "share", "handshake"
     ),

@@ -18,8 +18,6 @@ DELAYED_NS: Final = 40_000_000
 
 def add_acknowledgements(found: Metrics, blocks: Blocks, served: Floats) -> None:
     """Delayed acknowledgements on connections with lone ones, and what kind of waits they are."""
-    if not blocks.sums("sockets:time")[0]:
-        return
     replies = blocks.sums("sockets:waiting_sent_count")
     delayed = blocks.sums("tcp:delayed")
     found["waiting_reply_count"] = exact(float(replies[0]))

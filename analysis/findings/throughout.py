@@ -17,7 +17,6 @@ from typing import Final
 
 import numpy as np
 
-from tlstax.analysis.findings import failures
 from tlstax.analysis.rows.coverage import HANDSHAKE_LEVELS
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.rows.window_units import without_fragments
@@ -177,7 +176,6 @@ def add_outcomes(add: Add, everywhere: Mapping[int, int], tables: Tables) -> Non
             # It signs after it has agreed on version, cipher and group, and with its certificate
             # (RFC 8446, 2; RFC 5246, 7.3).
             add(f"failed:{'signed' if row.sign_ns > 0 else 'hello'}", block, 1)
-            add(f"failed_at:{failures.place_of(row.failed_in)}", block, 1)
         if row.outcome == "success" and row.tls_version != "unknown":
             age = "old" if row.tls_version in OLD_VERSIONS else "current"
             add(f"version:{age}", block, 1)

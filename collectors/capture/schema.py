@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_
 
 APPLICATION_ID: Final = 0x746C7378
 """SQLite application_id of a capture: the letters "tlsx"."""
-USER_VERSION: Final = 10
+USER_VERSION: Final = 9
 """SQLite user_version: the version of this schema. Older ones are read, see above."""
 
 
@@ -293,11 +293,6 @@ class Handshake(NamedTuple):
     group_name: Annotated[str, "key exchange group, or unknown"]
     resumed: Annotated[int | None, "1 resumed, 0 full, NULL not known"]
     side: Annotated[str, "side of the target: server, client or unknown"] = "unknown"
-    failed_in: Annotated[
-        str,
-        "function of the TLS library that reported why it failed, its first 23 letters; '' = none, "
-        "or not known; since version 10",
-    ] = ""
 
 
 class Frame(NamedTuple):

@@ -2,21 +2,15 @@
 """A handshake as the kernel programs recorded it, as a row of the capture."""
 
 from collections.abc import Iterable
-from typing import Final
 
 from tlstax.collectors.capture import schema
 from tlstax.collectors.recording.programs.ledger_layout import OUTCOMES, HandshakeRecord
 from tlstax.collectors.recording.tls_names import cipher_name, version_name
 
-_HYBRIDS: Final = ("p256_", "p384_", "p521_", "x25519_", "x448_")
-"""How groups of other providers begin that have an underscore in their names."""
-
 
 def handshake_row(number: int, window: int, record: HandshakeRecord) -> schema.Handshake:
     """The row of one handshake record, the `number`-th of its target."""
     state, phase = record.state_ns, record.phase_ns
-    text = record.group.decode("ascii", "replace")
-    failed_in = text if is_function(text) else ""
     waits = (state[0], state[1], state[2], sum(state[3:]))
     if record.unfollowed:
         waits = (-1, -1, -1, -1)
@@ -37,19 +31,10 @@ def handshake_row(number: int, window: int, record: HandshakeRecord) -> schema.H
         OUTCOMES[record.outcome],
         version_name(record.tls_version),
         cipher_name(record.cipher_id),
-        "unknown" if failed_in else text or "unknown",
+        record.group.decode("ascii", "replace") or "unknown",
         record.resumed if record.resumed in (0, 1) else None,
         {0: "client", 1: "server"}.get(record.is_server, "unknown"),
-        failed_in if OUTCOMES[record.outcome] == "failure" else "",
     )
-
-
-def is_function(text: str) -> bool:
-    """Whether a text that a handshake left is the name of a C function, and none of a group.
-
-    OpenSSL's own groups have no underscore.
-    """
-    return "_" in text and not text.lower().startswith(_HYBRIDS)
 
 
 def count_outcomes(handshakes: Iterable[schema.Handshake]) -> dict[str, int]:

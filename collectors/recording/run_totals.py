@@ -10,9 +10,7 @@ from tlstax.collectors.recording.handshake_rows import count_outcomes
 from tlstax.collectors.recording.windows import WindowTotals
 from tlstax.workloads.results import RunTotals
 
-_HANDSHAKE_ACTIONS: Final = (
-    "handshake_call", "handshake_group", "handshake_error", "handshake_free",
-)  # fmt: skip
+_HANDSHAKE_ACTIONS: Final = ("handshake_call", "handshake_group", "handshake_free")
 
 
 def tls_call_count(plan: Plan, hits: Sequence[int]) -> int:

@@ -11,15 +11,11 @@ _DENSE_ACTIONS: Final = (
     *("await_command", "await_receive", "phase_open", "phase_close", "phase_send", "wait", "call"),
 )
 
-_SAME: Final = {"handshake_error": "handshake_group"}
-"""Actions that are one to the programs: both keep the text that an argument points to. A handshake
-that fails has no use for its group."""
-
 
 def cookie_of(number: int, site: Site) -> int:
     """The attach cookie of a site of the plan."""
     return layout.cookie(
-        Action[_SAME.get(site.action, site.action).upper()],
+        Action[site.action.upper()],
         _phase(site),
         number,
         site.only_in == "handshake",

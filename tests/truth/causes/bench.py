@@ -160,7 +160,7 @@ def record_load(
                 session.query(f"CREATE USER {GUESSED}@'127.0.0.1' {injection.guesses}")
             guesser = ready("guesser.py", server.port, GUESSED, injection.guessers)
             stack.enter_context(guesser)
-        client = stack.enter_context(_load(injection, server, endpoint))
+        client = stack.enter_context(driven(injection, server, endpoint))
         time.sleep(SETTLE_S)
         status = ServerStatus(option_file=server.directory.client / "status.cnf", pid=server.pid)
         sources = SourceSet([status, Sockets(server.pid)])
@@ -278,7 +278,7 @@ def _certificates(injection: Injection, directory: Path) -> Certificates:
 
 
 @contextmanager
-def _load(
+def driven(
     injection: Injection, server: PrivateServer, endpoint: Endpoint
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """sysbench, for longer than it is recorded."""

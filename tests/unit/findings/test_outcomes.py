@@ -4,14 +4,13 @@
 import pytest
 
 from tlstax.analysis.rows.tables import Tables
-from tlstax.collectors.capture.schema import Handshake, Status
+from tlstax.collectors.capture.schema import Handshake, Probe, Status
 from tlstax.tests.unit.findings.loads import BOTH, MS, S, found, sentence, storm
 
 FAILURES = {
     "failed_handshakes", "certificate_refused", "nothing_in_common", "expired_certificate",
     "refused_by_clients", "refused_by_server",
 }  # fmt: skip
-ALERT, CHECK = "ssl3_read_bytes", "tls_process_client_cert"
 
 
 def changed(rows: Tables, every: int, **change: object) -> Tables:
@@ -148,62 +147,75 @@ def test_nothing_is_said_where_a_missing_signature_means_nothing(mode: str, how:
     assert FAILURES & {*found(rows)} == {"failed_handshakes"}
 
 
-def failing_in(rows: Tables, function: str, of_ten: int = 10, other: str = "") -> Tables:
-    """Of ten failures so many were reported by the one function, the rest by the other."""
-    number = 0
-    for at, row in enumerate(rows.handshakes):
-        if row.outcome == "failure":
-            where = function if number % 10 < of_ten else other
-            rows.handshakes[at] = row._replace(failed_in=where)
-            number += 1
+def checked(rows: Tables, of_ten: int, others_of_ten: int = 0) -> Tables:
+    """The server has begun to check the client's certificate in so many of ten failures.
+
+    `others_of_ten`: and of the other handshakes.
+    """
+    failed = sum(row.outcome == "failure" for row in rows.handshakes)
+    count = (failed * of_ten + (len(rows.handshakes) - failed) * others_of_ten) // 10
+    rows.probes = [
+        Probe(1, "peer_certificate", "enter", "X509_STORE_CTX_set_ex_data", "libcrypto", "", 0,
+              "sub $8, %rsp", "uprobe", 0, count, 0.0, 1, count)
+    ]  # fmt: skip
     return rows
 
 
 @BOTH
 @pytest.mark.parametrize(
-    ("signed", "function", "of_ten", "expected"),
+    ("signed", "of_ten", "expected"),
     [
-        (10, ALERT, 10, "refused_by_clients"),
-        (10, ALERT, 8, "refused_by_clients"),
-        (10, ALERT, 5, "certificate_refused"),
-        (0, ALERT, 10, "nothing_in_common"),
-        (10, CHECK, 10, "refused_by_server"),
-        (10, "tls_process_cert_verify", 10, "refused_by_server"),
-        (10, CHECK, 5, "certificate_refused"),
-        (0, "tls_post_process_client", 10, "nothing_in_common"),
-        (10, "tls_process_finished", 10, "certificate_refused"),
-        (10, "", 10, "certificate_refused"),
+        (10, 0, "refused_by_clients"),
+        (10, 4, "refused_by_clients"),
+        (0, 0, "nothing_in_common"),
+        (0, 10, "nothing_in_common"),
     ],
 )
-def test_the_side_that_refuses_is_named_by_what_reported_it(
-    mode: str, signed: int, function: str, of_ten: int, expected: str
+def test_the_side_that_refuses_is_named_by_how_far_the_server_came(
+    mode: str, signed: int, of_ten: int, expected: str
 ) -> None:
-    rows = failing_in(failing(mode, signed), function, of_ten)
-    assert FAILURES & {*found(rows)} == {expected}
-
-
-@BOTH
-def test_the_function_that_reported_most_failures_is_shown_first(mode: str) -> None:
-    rows = failing_in(failing(mode, 10), CHECK, 8, "tls_process_finished")
-    text = sentence(rows, "refused_by_server")
-    assert "(tls_process_client_cert, tls_process_finished)" in text
-    assert "80 % of these" in text
+    assert FAILURES & {*found(checked(failing(mode, signed), of_ten))} == {expected}
 
 
 @BOTH
 @pytest.mark.parametrize(
-    ("function", "expected"), [(ALERT, "expired_certificate"), (CHECK, "refused_by_server")]
+    ("of_ten", "others", "expected"),
+    [
+        (10, 10, "refused_by_server"),
+        (8, 10, "refused_by_server"),
+        (5, 10, "certificate_refused"),
+        (10, 5, "certificate_refused"),
+        (10, 0, "certificate_refused"),
+        (0, 10, "certificate_refused"),
+        (0, 1, "refused_by_clients"),
+    ],
 )
-def test_a_server_that_refuses_clients_does_not_do_so_because_its_own_certificate_expired(
-    mode: str, function: str, expected: str
+def test_checks_in_other_handshakes_are_allowed_for(
+    mode: str, of_ten: int, others: int, expected: str
 ) -> None:
-    rows = failing(mode, 10, not_before="1600000000", not_after="1699999999")
-    assert FAILURES & {*found(failing_in(rows, function))} == {expected}
+    """A third of the handshakes fail: twice as many do not."""
+    assert FAILURES & {*found(checked(failing(mode, 10), of_ten, others))} == {expected}
 
 
 @BOTH
-def test_a_server_that_refuses_clients_is_named_without_signatures(mode: str) -> None:
-    """With RSA key exchange a server signs nothing."""
-    rows = failing_in(failing(mode, 0), CHECK)
-    rows.handshakes = [row._replace(sign_ns=0) for row in rows.handshakes]
-    assert FAILURES & {*found(rows)} == {"refused_by_server"}
+def test_a_server_that_refuses_all_is_named_by_its_checks(mode: str) -> None:
+    rows = failing(mode, 10, every=1)
+    assert FAILURES & {*found(checked(rows, 10))} == {"refused_by_server"}
+
+
+@BOTH
+def test_a_side_is_not_named_where_that_was_not_recorded(mode: str) -> None:
+    rows = checked(failing(mode, 10), 0)
+    rows.probes = [row._replace(boundary="certificate") for row in rows.probes]
+    assert FAILURES & {*found(rows)} == {"certificate_refused"}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("of_ten", "expected"), [(0, "expired_certificate"), (10, "refused_by_server")]
+)
+def test_a_server_that_refuses_clients_does_not_do_so_because_its_own_certificate_expired(
+    mode: str, of_ten: int, expected: str
+) -> None:
+    rows = failing(mode, 10, not_before="1600000000", not_after="1699999999")
+    assert FAILURES & {*found(checked(rows, of_ten, of_ten))} == {expected}

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture import schema
 from tlstax.collectors.host.clock import monotonic_ns
 from tlstax.collectors.process import connections
 from tlstax.collectors.process.connections import Connection, Connections
@@ -47,7 +48,8 @@ def asked(client: socket.socket, served: socket.socket, parts: tuple[bytes, ...]
 
 
 def sums_of(source: Sockets) -> dict[str, float]:
-    return {row.name: row.value for row in source.poll(monotonic_ns())}  # type: ignore[union-attr]
+    rows = source.poll(monotonic_ns())
+    return {row.name: row.value for row in rows if isinstance(row, schema.Metric)}
 
 
 @pytest.mark.parametrize(
