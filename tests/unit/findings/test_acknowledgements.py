@@ -4,6 +4,7 @@
 import pytest
 
 from tlstax.analysis.document import explain
+from tlstax.analysis.findings.socket_series import add_sockets
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Metric
 from tlstax.tests.unit.findings.loads import BOTH, MS, SECONDS, S, found, load, sentence
@@ -108,7 +109,12 @@ def test_without_the_kernels_count_nothing_is_said(mode: str) -> None:
 
 
 @BOTH
-def test_readings_outside_of_the_windows_do_not_count(mode: str) -> None:
+@pytest.mark.parametrize("later_s", [-60, 60])
+def test_readings_outside_of_the_windows_do_not_count(mode: str, later_s: int) -> None:
     rows = stalled(mode)
-    rows.metrics = [row._replace(time_ns=row.time_ns + 60 * S) for row in rows.metrics]
+    rows.metrics = [row._replace(time_ns=row.time_ns + later_s * S) for row in rows.metrics]
+    added: list[str] = []
+    block_of = {window.window_id: 0 for window in rows.windows}
+    add_sockets(lambda name, block, value: added.append(name), block_of, block_of, rows)
+    assert {*added} == {"dense:time"}
     assert NAME not in found(rows)
