@@ -48,7 +48,7 @@ VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 RECORDER_FLAGS := -std=gnu11 -D_GNU_SOURCE -DTLSTAX_VERSION='"$(VERSION)"' -Iprobes/bpf -Wall -Wextra -Werror -pthread \
 	-ffile-prefix-map=$(CURDIR)=.
 C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h collectors/recorder/*.c collectors/recorder/*.h tests/recorder/*.c tests/recorder/*.h tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h tests/truth/stacks/*.c) $(DELAYLINE).c \
-	tests/bench/interposer.c tests/truth/causes/long_locks.c
+	tests/bench/interposer.c tests/truth/causes/long_locks.c tests/truth/causes/directory_login.c
 PYTEST := $(BIN)/python -m pytest --no-header
 NEWER := $(BIN)/python tests/newer_tool.py
 RUNGS := unit golden probes kernel truth e2e
@@ -61,7 +61,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-arm64 test-suspend test-chroots test-ssh test-fleet-rounds soak-watch check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif check-mutants check-threads check-closure check-storm
+AS_ROOT += test-arm64 test-suspend test-chroots test-ssh test-fleet-rounds soak-watch check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif tax-pairs check-mutants check-threads check-closure check-storm
 
 .PHONY: help
 help: ## list the targets
@@ -451,8 +451,12 @@ check-causes: root-check-causes test-install packages-servers ## inject causes i
 # Of captures that are there: CAPTURES="lab-out/*.tlstax". It records nothing.
 CAPTURES ?= docs/demo/demo.tlstax
 .PHONY: check-tax
-check-tax: test-install ## compare `tlstax whatif --no-tls` with the plaintext arms of CAPTURES
-	$(BIN)/python tests/truth/tax/check.py $(CAPTURES)
+check-tax: test-install ## compare `tlstax whatif --no-tls` with the plaintext arms of CAPTURES; LEAVE_ONE_OUT=1: with bounds from the other servers among them
+	$(BIN)/python tests/truth/tax/check.py $(if $(LEAVE_ONE_OUT),--leave-one-server-out) $(CAPTURES)
+
+.PHONY: tax-pairs
+tax-pairs: root-tax-pairs test-install packages-servers ## record what check-tax LEAVE_ONE_OUT=1 needs: 8 loads on 8 servers in both arms (40 minutes, quiet host)
+	$(BIN)/tlstax lab run tests/truth/tax/pairs.toml --scale standard -o lab-out/tax-pairs
 
 .PHONY: check-canary
 check-canary: root-check-canary test-install ## compare `tlstax canary` with the lab's paired arms on a MariaDB under load (5 minutes, quiet host)

@@ -3,6 +3,7 @@
 
 import numpy as np
 
+from tlstax.analysis.findings.socket_metrics import add_acknowledgements
 from tlstax.analysis.findings.window_metrics import Blocks, Metric, Metrics, exact, ratio
 
 
@@ -25,6 +26,7 @@ def add_host(found: Metrics, blocks: Blocks) -> None:
     found["other_cpus"] = blocks.metric(ratio(others, time_ns)) if known else Metric(None)
     throttled = ratio(blocks.sums("quota:throttled"), blocks.sums("quota:periods"))
     found["throttled_share"] = blocks.metric(throttled)
+    add_acknowledgements(found, blocks, served)
     drops = blocks.sums("tcp:dropped")
     found["listen_drop_count"] = exact(float(drops[0]))
     found["listen_drop_share"] = blocks.metric(ratio(drops, drops + blocks.sums("ended:connect")))

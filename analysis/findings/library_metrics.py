@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tlstax.analysis.findings import throughout, window_metrics
+from tlstax.analysis.findings.outcome_metrics import add_sides
 from tlstax.analysis.findings.window_metrics import RECORD_CRYPTO, Blocks, Metric, Metrics, exact
 from tlstax.analysis.rows.tables import Group, Tables
 
@@ -23,6 +24,7 @@ def add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> No
     suites = window_metrics.names_of(
         row.cipher for row in tables.handshakes if row.window_id in part.window_ids
     )
+    add_sides(found, part, tables)
     found["always_signs"] = Metric(None, text="yes" if _always_signs(library, tables) else "no")
     validity, ends = _validity(tables)
     found["certificate_validity"] = Metric(None, text=validity)

@@ -115,6 +115,18 @@ LABELS: Final[Mapping[str, Label]] = {
     "failed_count": Label("handshakes that failed", "count", "handshake"),
     "abandoned_count": Label("handshakes that were given up", "count", "handshake"),
     "failed_share": Label("share of handshakes that failed or were given up", "share", "handshake"),
+    "failed_client_share": Label(
+        "share of handshakes failing after the signature in which the server checked the client's "
+        "certificate, at least",
+        "share",
+        "handshake",
+    ),
+    "failed_server_share": Label(
+        "share of handshakes failing after the signature in which the server saw no certificate of "
+        "the client, at least",
+        "share",
+        "handshake",
+    ),
     "failed_hello_share": Label(
         "share of failed handshakes in which the server had not signed", "share", "handshake"
     ),
@@ -223,6 +235,30 @@ LABELS: Final[Mapping[str, Label]] = {
     "host_steal_share": Label("share of the host's CPUs taken by the hypervisor", "share", "trust"),
     "server_cpus": Label("CPUs that the server used", "count", "trust"),
     "other_cpus": Label("CPUs that everything else on the host used", "count", "trust"),
+    "waiting_reply_count": Label(
+        "answers on connections with acknowledgements of their own", "count", "ledger"
+    ),
+    "ack_parts_ratio": Label("segments of clients for each of these answers", "count", "ledger"),
+    "ack_delayed_ratio": Label(
+        "acknowledgements that the kernel delayed, for each of these answers", "count", "ledger"
+    ),
+    "quiet_timer_share": Label(
+        "share of readings at which such a connection was quiet for 20 to 53 ms", "share", "ledger"
+    ),
+    "quiet_longer_share": Label("share of those with a longer quiet", "share", "ledger"),
+    "holding_share": Label(
+        "share of readings at which a client on this host held back what it had written",
+        "share",
+        "ledger",
+    ),
+    "ack_wait_share": Label(
+        "waiting for delayed acknowledgements, share of the time of connections with it",
+        "share",
+        "ledger",
+    ),
+    "ack_wait_ns": Label(
+        "waiting for delayed acknowledgements, at least, per command", "ns", "ledger"
+    ),
     "throttled_share": Label(
         "share of the periods of its CPU quota in which the server used it up", "share", "trust"
     ),

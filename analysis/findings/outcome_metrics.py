@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Metrics of how handshakes end, and of what they agree on."""
 
-from tlstax.analysis.findings.window_metrics import Blocks, Metrics, exact, ratio
+from typing import Final
+
+from tlstax.analysis.findings.window_metrics import Blocks, Metric, Metrics, exact, ratio
+from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics.units import Floats
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
+
+PEER: Final = "peer_certificate"
+"""The boundary of probes/libraries at which a server begins to check the client's certificate."""
 
 
 def add_outcomes(found: Metrics, blocks: Blocks, served: Floats) -> None:
@@ -25,3 +31,23 @@ def add_outcomes(found: Metrics, blocks: Blocks, served: Floats) -> None:
     found["old_version_share"] = blocks.share("version:old", "version:current")
     found["tls12_share"] = blocks.share("version:1.2", "version:other")
     found["cbc_share"] = blocks.share("cipher:cbc", "cipher:other")
+
+
+def add_sides(found: Metrics, part: Group, tables: Tables) -> None:
+    """Which side ended handshakes that failed after the server's signature: the least of each.
+
+    A server that got as far as the client's certificate had its own accepted. How often it did is
+    counted for the whole recording, and those that did not fail may have been among them.
+    """
+    checks = [
+        row.begun_count for row in tables.probes if (row.boundary, row.event) == (PEER, "enter")
+    ]
+    rows = tables.handshakes
+    signed = sum(row.outcome == "failure" and row.sign_ns > 0 for row in rows)
+    shares = {"client": Metric(None), "server": Metric(None)}
+    if checks and signed and not part.runs:
+        others = sum(row.outcome != "failure" for row in rows)
+        shares["client"] = exact(min(max(sum(checks) - others, 0), signed) / signed)
+        shares["server"] = exact(max(signed - sum(checks), 0) / signed)
+    for name, share in shares.items():
+        found[f"failed_{name}_share"] = share

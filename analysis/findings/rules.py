@@ -12,7 +12,8 @@ The rules are `[[finding]]` tables of analysis/findings/*.toml:
   the estimate alone decides.
 - `unless_found`: ids of findings that say the same more exactly: it is left out where one of them
   holds. Between two rules that complement each other no estimate may fall through.
-- `size`: the metric, a share of the served time, that says how much of it the cause takes.
+- `size`: the metric, a share of the served time, that says how much of it the cause takes. `time`:
+  the metric of its time per operation, where that is no part of the served time.
 - `specific`: it names the cause of a larger finding, and precedes it if it explains at least
   SPECIFIC of it. `first`: it makes the others doubtful and precedes all.
 - `sentence`: the finding with metrics in braces, and `{share}` for its size. `evidence`: the
@@ -99,6 +100,7 @@ class Rule:
     specific: bool
     first: bool
     unless_found: tuple[str, ...] = ()
+    time: str = ""
 
     def is_near(self, metrics: Metrics) -> bool:
         """Whether the estimates meet all conditions, but some interval does not."""
@@ -140,7 +142,7 @@ def parse(text: str) -> list[Rule]:
 
 
 def _rule(table: Mapping[str, Any]) -> Rule:
-    named = {*table["evidence"], table["size"]}
+    named = {*table["evidence"], table["size"], table.get("time", table["size"])}
     conditions = (*table["when"], *table.get("unless", ()))
     named |= {row[key] for row in conditions for key in ("metric", "above_of") if key in row}
     if unknown := sorted(named - LABELS.keys()):
@@ -159,6 +161,7 @@ def _rule(table: Mapping[str, Any]) -> Rule:
         specific=table.get("specific", False),
         first=table.get("first", False),
         unless_found=tuple(table.get("unless_found", ())),
+        time=table.get("time", ""),
     )
 
 
@@ -262,7 +265,9 @@ def _finding(rule: Rule, part: Group, judged: Judged) -> Finding:
     metrics = judged.metrics
     share = metrics[rule.size]
     value = share.value or 0.0
-    scale = judged.served_per_operation_ns
+    size, scale = share, judged.served_per_operation_ns
+    if rule.time:
+        size, scale = metrics[rule.time], 1.0
     texts = {name: metric_text(name, metric) for name, metric in metrics.items()}
     return Finding(
         id=rule.id,
@@ -273,10 +278,10 @@ def _finding(rule: Rule, part: Group, judged: Judged) -> Finding:
         sentence=rule.sentence.format_map({**texts, "share": share_text(value)}),
         operation=judged.operation,
         size=Measure(
-            value * scale,
-            None if share.low is None else share.low * scale,
-            None if share.high is None else share.high * scale,
-            share.unit_count,
+            (size.value or 0.0) * scale,
+            None if size.low is None else size.low * scale,
+            None if size.high is None else size.high * scale,
+            size.unit_count,
         ),
         share=Ratio(value, share.low, share.high, share.unit_count),
         evidence=[

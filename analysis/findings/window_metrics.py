@@ -15,7 +15,7 @@ import numpy as np
 
 from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.classify.wait_causes import OTHER, WaitTimes, scaled
-from tlstax.analysis.findings import throughout, work_series
+from tlstax.analysis.findings import socket_series, throughout, work_series
 from tlstax.analysis.rows import ledger, window_units
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
@@ -179,6 +179,7 @@ def fill(
     throughout.add_timers(blocks.add, everywhere, tables)
     throughout.add_outcomes(blocks.add, everywhere, tables)
     throughout.add_host(blocks.add, everywhere, tables)
+    socket_series.add_sockets(blocks.add, everywhere, block_of, tables)
     throughout.add_counters(blocks.add, block_of, part, tables)
     throughout.add_row_locks(blocks.add, block_of, part, tables)
     _add_cost(blocks, block_of, tables)

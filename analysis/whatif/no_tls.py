@@ -7,7 +7,7 @@ that TLS costs. What it costs elsewhere, in caches, copies, connecting and disco
 recording of one arm shows: it lies between nothing and SPILL.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -45,17 +45,66 @@ WIDEST: Final = 0.2
 """Largest half-width of a usable interval, as a share of what TLS costs."""
 
 
-def without_tls(side: RecordingSelection) -> Prediction:
+@dataclass(frozen=True)
+class Spill:
+    """What TLS costs where it is not at work: least and most, as shares of other work."""
+
+    rest: tuple[float, float] = (0.0, SPILL_REST)
+    """Of all that is neither handshake nor TLS in records."""
+    handshake: tuple[float, float] = (0.0, SPILL_HANDSHAKE)
+    """Of the handshake, in addition to it."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """CPU time of the server for an operation, in ns: of all units together, then of each."""
+
+    handshake: Floats
+    records: Floats
+    """Of TLS: ciphers, digests and its protocol."""
+    rest: Floats
+    unknown: Floats
+    """The part of `rest` in records that no sample explains."""
+    samples: int
+    """CPU samples in records."""
+
+    @property
+    def least(self) -> Floats:
+        """What TLS costs at least."""
+        return self.handshake + self.records
+
+    @property
+    def now(self) -> Floats:
+        """All of it."""
+        return self.least + self.rest
+
+    def elsewhere(self, spill: Spill) -> tuple[Floats, Floats]:
+        """What TLS costs elsewhere, at least and at most."""
+        low = spill.rest[0] * self.rest + spill.handshake[0] * self.handshake
+        high = spill.rest[1] * self.rest + spill.handshake[1] * self.handshake + self.unknown
+        return np.minimum(low, self.rest), np.minimum(high, self.rest)
+
+
+def parts_of(side: RecordingSelection) -> Parts:
+    """The parts of what an operation of a side costs."""
+    unit = selections.choose_unit(side, side, None)
+    base = replicates.of_side(_computing(side), unit, builtin(), by_driver=bool(side.group.runs))
+    return _costs(base, ErrorSources({forecast.RECORDING: base.units}))
+
+
+def without_tls(side: RecordingSelection, spill: Spill | None = None) -> Prediction:
     """The prediction. Raises TlstaxError, with the reason, where a recording does not bear one."""
+    spill = spill or Spill()
     unit = selections.choose_unit(side, side, None)
     by_driver = bool(side.group.runs)
     recorded.refuse(side, unit, by_driver=by_driver)
     _refuse_levels(side)
     base = replicates.of_side(_computing(side), unit, builtin(), by_driver=by_driver)
     sources = ErrorSources({forecast.RECORDING: base.units})
-    now, least, spill, samples = _costs(base, sources)
-    _refuse_unknown(side, base, now, least, samples)
-    line = _line(now, least, spill, unit, sources)
+    parts = _costs(base, sources)
+    now, least = parts.now, parts.least
+    _refuse_unknown(side, base, now, least, parts.samples)
+    line = _line(parts, spill, unit, sources)
     assert line.then is not None
     return Prediction(
         version=PREDICTION_VERSION,
@@ -78,8 +127,8 @@ def _computing(side: RecordingSelection) -> RecordingSelection:
     return replace(side, tables=replace(side.tables, ledger=kept))
 
 
-def _costs(base: Replicates, sources: ErrorSources) -> tuple[Floats, Floats, Floats, int]:
-    """Per operation: CPU time, what TLS costs at least, what it may cost elsewhere; samples."""
+def _costs(base: Replicates, sources: ErrorSources) -> Parts:
+    """The parts of an operation."""
     costs = costs_of(base.arm, base.weights)
     of = {
         kind.name: sources.rows_of(forecast.RECORDING, costs.steps_ns[:, index])
@@ -96,21 +145,18 @@ def _costs(base: Replicates, sources: ErrorSources) -> tuple[Floats, Floats, Flo
         ],
         axis=0,
     )
-    least = shake + records
-    spill = SPILL_REST * rest + SPILL_HANDSHAKE * shake + of[UNKNOWN_RECORDS]
     in_records = sum(
         count for phase, count in costs.sample_counts.items() if phase.startswith("record")
     )
-    return least + rest, least, np.minimum(spill, rest), in_records
+    return Parts(shake, records, rest, of[UNKNOWN_RECORDS], in_records)
 
 
-def _line(
-    now: Floats, least: Floats, spill: Floats, operation: str, sources: ErrorSources
-) -> Forecast:
+def _line(parts: Parts, spill: Spill, operation: str, sources: ErrorSources) -> Forecast:
     """The server's CPU time without TLS, between the two bounds."""
     once = {forecast.RECORDING: 1.0}
-    low, _ = sources.interval(now - least - spill, once)
-    _, high = sources.interval(now - least, once)
+    now, (least_else, most_else) = parts.now, parts.elsewhere(spill)
+    low, _ = sources.interval(parts.rest - most_else, once)
+    _, high = sources.interval(parts.rest - least_else, once)
     count = sources.units[forecast.RECORDING].count
     low = max(0.0, low)
     then = Measure((low + high) / 2, low, high, sources.least_count)

@@ -19,7 +19,7 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.tests.truth.causes import bench
 from tlstax.tests.truth.causes.bench import Injection
 from tlstax.tests.truth.causes.loads import TLS12, rows
-from tlstax.tests.truth.causes.more_causes import MORE, PAM, WITHOUT_AES
+from tlstax.tests.truth.causes.more_causes import LDAP, MORE, PAM, WITHOUT_AES
 from tlstax.workloads.endpoint import Endpoint
 from tlstax.workloads.servers.mariadb import PrivateServer
 
@@ -58,7 +58,8 @@ def test_what_clients_do_wrong_is_named_and_the_same_server_without_it_has_none(
         results = Injection(script="result", sysbench=rows(262_144, 0))
         assert found(results, place, tmp_path) == set(), "connections that stay"
         for stranger, expected in (
-            ("untrusting", "certificate_refused"),
+            ("untrusting", "refused_by_clients"),
+            ("unknown", "refused_by_server"),
             ("outdated", "nothing_in_common"),
         ):
             assert found(Injection(stranger=stranger), place, tmp_path) == {expected}, stranger
@@ -91,3 +92,17 @@ def test_what_is_wrong_with_a_server_is_named_and_silent_when_it_is_mended(
         assert found(storm, place, own) == {"library_lock"}
         results = Injection(script="result", sysbench=rows(262_144, 0))
         assert found(results, place, own) == {"cipher_in_software"}
+
+
+def test_commands_in_parts_are_named_and_clients_that_think_are_not(lab_directory: Path) -> None:
+    """Each waits 42 ms or so for each query; the directory beside them takes as long."""
+    with ExitStack() as stack:
+        own = Path(stack.enter_context(TemporaryDirectory(dir=lab_directory)))
+        own.chmod(0o711)  # the server's user reads a plug-in there
+        place = stack.enter_context(bench.reachable(Injection(directory_ms=40), own))
+        split = Injection(split_bytes=6, threads=4)
+        assert found(split, place, own, longer=8) == {"delayed_acknowledgements"}
+        for pause in (Injection(late_ms=42, threads=4), Injection(halting_ms=42, threads=4)):
+            assert found(pause, place, own, longer=8) == set()
+        guessed = Injection(guesses=LDAP, directory_ms=40)
+        assert found(guessed, place, own) == {"external_authentication"}

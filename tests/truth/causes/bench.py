@@ -17,6 +17,7 @@ from tlstax.certs.generate import Certificates, KeyKind, generate
 from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.collectors.recording.source_set import SourceSet
+from tlstax.collectors.sources.sockets import Sockets
 from tlstax.collectors.sources.status import ServerStatus
 from tlstax.tests.truth.causes.obstacles import (
     limited,
@@ -27,6 +28,7 @@ from tlstax.tests.truth.causes.obstacles import (
     strangers_files,
     write_chain,
     write_expired,
+    write_login,
     write_revoked,
 )
 from tlstax.tests.truth.causes.programs import HERE, ahead, ahead_ourselves, ready, started
@@ -49,6 +51,8 @@ from tlstax.workloads.transports.namespaces import new_namespace
 WINDOW_S = 0.5
 SAMPLE_HZ = 499
 GUESSED = "tlstax_guessed"
+DIRECTORY_PORT = "DIRECTORY_PORT"
+"""In the environment of a server with directory_login.c."""
 SETTLE_S = 0.4
 """From the clients' start to the recording, so that it sees the load and not its beginning."""
 
@@ -80,6 +84,10 @@ class Injection:
     """What clients send goes on in two parts, the first of so many bytes, by relay.py."""
     pause_ms: float = 0.0
     """What clients send to finish a handshake goes on after so long, by relay.py."""
+    late_ms: float = 0.0
+    """All that clients send goes on after so long, by relay.py: they think between queries."""
+    halting_ms: float = 0.0
+    """All that clients send goes on in two halves, so long apart, by relay.py."""
     stranger: str = ""
     """Another client, which never gets as far as a query: see stranger.py."""
     chain: int = 0
@@ -92,6 +100,8 @@ class Injection:
     """How an account is authenticated (the end of CREATE USER) that clients try to guess."""
     guessers: int = 2
     """These clients."""
+    directory_ms: float = 0.0
+    """An LDAP directory, which `guesses` leads to (LDAP), takes so long for each answer."""
     record_client: bool = False
     big_ca: int = 0
     """How many times the host's CA certificates stand before the right one in the clients' file."""
@@ -126,10 +136,8 @@ def record_load(
 ) -> None:
     """Start the load and what is in its way, record for a while, end all of it but the server."""
     with ExitStack() as stack:
-        if injection.split_bytes or injection.pause_ms:
+        if (manner := _manner(injection)) is not None:
             port = free_port()
-            manner = ("split", injection.split_bytes) if injection.split_bytes else (
-                "pause", injection.pause_ms)  # fmt: skip
             stack.enter_context(ready("relay.py", port, server.port, *manner))
             endpoint = replace(endpoint, port=port)
         if injection.name_server_ms:
@@ -144,15 +152,18 @@ def record_load(
         if injection.stranger:
             files = strangers_files(injection.stranger, directory)
             stack.enter_context(ready("stranger.py", server.port, injection.stranger, *files))
+        if injection.directory_ms:
+            port = int(dict(server.request.environment)[DIRECTORY_PORT])
+            stack.enter_context(ready("directory.py", port, injection.directory_ms))
         if injection.guesses:
             with server.open_administrator() as session:
                 session.query(f"CREATE USER {GUESSED}@'127.0.0.1' {injection.guesses}")
             guesser = ready("guesser.py", server.port, GUESSED, injection.guessers)
             stack.enter_context(guesser)
-        client = stack.enter_context(_load(injection, server, endpoint))
+        client = stack.enter_context(driven(injection, server, endpoint))
         time.sleep(SETTLE_S)
         status = ServerStatus(option_file=server.directory.client / "status.cnf", pid=server.pid)
-        sources = SourceSet([status])
+        sources = SourceSet([status, Sockets(server.pid)])
         request = Request(
             server.pid, capture, window_s=injection.window_s, sample_hz=SAMPLE_HZ, sources=sources,
             clients=(client.pid,) if injection.record_client else (),
@@ -162,6 +173,15 @@ def record_load(
         with Recorder(request) as recorder:
             recorder.poll(injection.seconds)
             assert client.poll() is None, "the load ended before the recording"
+
+
+def _manner(injection: Injection) -> tuple[str, float] | None:
+    """How relay.py hands on what clients send; None if it does not stand between."""
+    manners = {
+        "split": float(injection.split_bytes), "pause": injection.pause_ms,
+        "late": injection.late_ms, "halting": injection.halting_ms,
+    }  # fmt: skip
+    return next(((name, amount) for name, amount in manners.items() if amount), None)
 
 
 def record_replica(injection: Injection, capture: Path) -> None:
@@ -215,11 +235,15 @@ def _server(injection: Injection, directory: Path, namespace: str | None) -> Pri
         return open_server(find_kind(injection.kind), request)
     if injection.name_server_ms:
         options += ("skip_name_resolve = OFF", "host_cache_size = 0")
+    environment = long_locks(injection.environment, directory)
+    if injection.directory_ms:
+        options += write_login(directory)
+        environment += ((DIRECTORY_PORT, str(free_port())),)
     if injection.revoked:
         options += (f"ssl_crl = {directory / 'revoked.pem'}",)
     request = ServerRequest(
         certificates=_certificates(injection, directory), namespace=namespace, options=options,
-        storage=injection.storage, environment=long_locks(injection.environment, directory),
+        storage=injection.storage, environment=environment,
     )  # fmt: skip
     return open_server(find_kind(injection.kind), request)
 
@@ -254,7 +278,7 @@ def _certificates(injection: Injection, directory: Path) -> Certificates:
 
 
 @contextmanager
-def _load(
+def driven(
     injection: Injection, server: PrivateServer, endpoint: Endpoint
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """sysbench, for longer than it is recorded."""

@@ -21,7 +21,7 @@ CONTROLS_COUNT: Final = 200
 STRENGTH: Final = (0.7, 1.6)
 """Factors of the strengths of causes.py, between which a drawn one lies."""
 STRENGTHS: Final = (
-    "rtt_ms", "name_server_ms", "quota_cpus", "revoked",
+    "rtt_ms", "name_server_ms", "quota_cpus", "revoked", "directory_ms",
 )  # fmt: skip
 """Parameters that say how strong a cause is."""
 HEALTHY: Final = ("oltp_point_select", "oltp_read_only")

@@ -146,7 +146,7 @@ CASES = {
         ),
     ),
     "failing": Case(
-        ("certificate_refused",),
+        ("refused_by_clients", "certificate_refused"),
         (
             Injection(stranger="untrusting"),
             Injection(stranger="untrusting", script="oltp_read_only", server_key="rsa:2048"),

@@ -21,6 +21,8 @@ WITHOUT_AES = (("OPENSSL_ia32cap", "~0x200000200000000:~0x60000000000"),)
 PAM = "IDENTIFIED VIA pam USING 'other'"
 """A service that every host has; a refusal takes it a second or more."""
 
+LDAP = "IDENTIFIED VIA directory_login"
+
 
 def _expired(**more: object) -> Injection:
     """The load has no TLS: sysbench does not connect to a server whose certificate has expired."""
@@ -66,7 +68,7 @@ MORE = {
         ),
     ),
     "unknown_clients": Case(
-        ("certificate_refused",),
+        ("refused_by_server", "certificate_refused"),
         (
             Injection(stranger="unknown"),
             Injection(stranger="unknown", script="oltp_read_only", server_key="rsa:2048"),
@@ -111,6 +113,30 @@ MORE = {
                 options=_LOAD_PAM_INSIDE,
                 environment=(("LONG_PAM_US", "20000"),),
             ),
+        ),
+    ),
+    "ldap": Case(
+        ("external_authentication",),
+        (
+            Injection(guesses=LDAP, directory_ms=40),
+            Injection(guesses=LDAP, directory_ms=15, guessers=4, script="oltp_read_only"),
+            Injection(guesses=LDAP, directory_ms=150, guessers=8, threads=1),
+        ),
+    ),
+    "split_commands": Case(
+        ("delayed_acknowledgements",),
+        (
+            Injection(split_bytes=6, threads=4, seconds=15.0),
+            Injection(split_bytes=30, threads=2, seconds=20.0, script="oltp_read_only"),
+            Injection(split_bytes=10, threads=8, seconds=12.0, tls=False),
+        ),
+    ),
+    "thinking": Case(
+        (),
+        (
+            Injection(late_ms=42, threads=4, seconds=15.0),
+            Injection(halting_ms=42, threads=4, seconds=15.0),
+            Injection(late_ms=42, threads=8, seconds=12.0, tls=False, script="oltp_read_only"),
         ),
     ),
     "wrong_passwords": Case(

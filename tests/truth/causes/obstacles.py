@@ -152,9 +152,19 @@ def long_locks(
     """A server's environment, with long_locks.c preloaded if it is asked for."""
     if not any(name.startswith("LONG_") for name, _ in environment):
         return environment
-    library = directory / "long_locks.so"
-    source = HERE / "long_locks.c"
-    command = ["gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    subprocess.run([*command, "-o", str(library), str(source)], check=True)
-    library.chmod(0o755)
+    library = _compiled("long_locks", directory)
     return (*environment, ("LD_PRELOAD", str(library)))
+
+
+def write_login(directory: Path) -> tuple[str, ...]:
+    """The plug-in directory_login.c, and the lines of the option file that load it."""
+    library = _compiled("directory_login", directory)
+    return f"plugin_dir = {library.parent}", f"plugin_load_add = {library.stem}"
+
+
+def _compiled(name: str, directory: Path) -> Path:
+    library = directory / f"{name}.so"
+    command = ["gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run([*command, "-o", str(library), str(HERE / f"{name}.c")], check=True)
+    library.chmod(0o755)
+    return library

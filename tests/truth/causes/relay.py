@@ -3,10 +3,14 @@
 
     relay.py PORT SERVER_PORT split FIRST_BYTES
     relay.py PORT SERVER_PORT pause MILLISECONDS
+    relay.py PORT SERVER_PORT late MILLISECONDS
+    relay.py PORT SERVER_PORT halting MILLISECONDS
 
 `split`: in two parts, with Nagle's algorithm: the second part waits until the server's kernel,
 which delays it, has acknowledged the first. `pause`: what finishes a handshake (of TLS 1.3, it
-begins with a record ChangeCipherSpec) goes on after a while, and all else at once.
+begins with a record ChangeCipherSpec) goes on after a while, and all else at once. `late`: each
+piece goes on whole after a while, as from a client that thinks. `halting`: in two parts, each of
+which goes out at once, with a while between them, as from a client that composes slowly.
 
 Runs alone (python3 -I); says "ready" once it listens.
 """
@@ -29,8 +33,8 @@ async def main(port: int, server_port: int, manner: str, amount: float) -> None:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", server_port)
         nodelay(writer, on=True)
-        nodelay(far_writer, on=manner == "pause")
-        up = split(int(amount)) if manner == "split" else pause(amount / 1000)
+        nodelay(far_writer, on=manner != "split")
+        up = MANNERS[manner](amount)
         for forward, source, sink in ((up, reader, far_writer), (whole, far_reader, writer)):
             task = asyncio.create_task(carry(forward, source, sink))
             open_connections.add(task)
@@ -66,32 +70,61 @@ async def whole(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         await writer.drain()
 
 
-def split(first_bytes: int) -> Forward:
+def split(first_bytes: float) -> Forward:
     """Each piece in two."""
+    first = int(first_bytes)
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(CHUNK_BYTES):
             nodelay(writer, on=False)
-            writer.write(data[:first_bytes])
+            writer.write(data[:first])
             await asyncio.sleep(0)
-            writer.write(data[first_bytes:])
+            writer.write(data[first:])
             await writer.drain()
 
     return forward
 
 
-def pause(pause_s: float) -> Forward:
+def pause(pause_ms: float) -> Forward:
     """The end of a handshake late, everything else as it comes."""
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(CHUNK_BYTES):
             if data[0] == CHANGE_CIPHER_SPEC:
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(pause_ms / 1000)
             writer.write(data)
             await writer.drain()
 
     return forward
 
+
+def late(pause_ms: float) -> Forward:
+    """Each piece after a while."""
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(CHUNK_BYTES):
+            await asyncio.sleep(pause_ms / 1000)
+            writer.write(data)
+            await writer.drain()
+
+    return forward
+
+
+def halting(pause_ms: float) -> Forward:
+    """Each piece in two, with a while between them."""
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(CHUNK_BYTES):
+            half = len(data) // 2
+            writer.write(data[:half])
+            await asyncio.sleep(pause_ms / 1000)
+            writer.write(data[half:])
+            await writer.drain()
+
+    return forward
+
+
+MANNERS = {"split": split, "pause": pause, "late": late, "halting": halting}
 
 if __name__ == "__main__":
     asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], float(sys.argv[4])))

@@ -2,100 +2,83 @@
 """Compare `tlstax whatif --no-tls` with plaintext arms that it has not seen (make check-tax).
 
     check.py CAPTURE...     captures of experiments, as `tlstax lab run` and `tlstax lab demo` write
+    check.py --leave-one-server-out CAPTURE...
+                            with bounds from the other servers' captures instead of those that
+                            tlstax ships (spill.py); prints the bounds of all of them, too
 
 Each TLS arm of a capture is judged alone; the plaintext arm of the same load is then held against
-the interval. Exits with 1 unless nine of ten intervals contain it, and where none was given.
+the interval. Exits with 1 unless nine of ten intervals contain it, and where none was given; with
+--leave-one-server-out also if the captures do not bear the claim, for the reason that it prints.
 """
 
 import argparse
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from tlstax import TlstaxError
-from tlstax.analysis.compare import selections
-from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.quantities import time_text
-from tlstax.analysis.rows import ledger, tables
+from tlstax.analysis.rows import tables
 from tlstax.analysis.whatif import no_tls
 from tlstax.collectors.capture.reader import CaptureReader
-
-COVERED = 0.9
-
-
-@dataclass(frozen=True)
-class Judged:
-    """One load: what was predicted without TLS, and what its plaintext arm took (ns)."""
-
-    name: str
-    low_ns: float
-    high_ns: float
-    with_tls_ns: float
-    plaintext_ns: float
-
-    @property
-    def is_inside(self) -> bool:
-        """Whether the interval contains the plaintext arm."""
-        return self.low_ns <= self.plaintext_ns <= self.high_ns
-
-    @property
-    def half_width(self) -> float:
-        """Half of the interval, as a share of what TLS cost by both arms; infinite for nothing."""
-        tax = self.with_tls_ns - self.plaintext_ns
-        return (self.high_ns - self.low_ns) / 2 / tax if tax > 0 else float("inf")
-
-
-def judge(path: Path) -> list[Judged]:
-    """All loads of a capture that have both arms; refusals are printed."""
-    with CaptureReader.open(path) as reader:
-        rows = tables.load(reader)
-    plain = {
-        (group.driver, group.scenario): RecordingSelection(path.stem, rows, group)
-        for group in selections.matching(rows, "plaintext")
-    }
-    found = []
-    for group in selections.matching(rows, "tls"):
-        side = RecordingSelection(path.stem, rows, group)
-        partner = plain.get((group.driver, group.scenario))
-        if partner is None:
-            continue
-        try:
-            line = no_tls.without_tls(side).forecasts[0]
-        except TlstaxError as refusal:
-            print(f"refused {side.label}: {refusal.why}")
-            continue
-        assert line.then is not None
-        found.append(
-            Judged(side.label, line.then.low_ns or 0.0, line.then.high_ns or 0.0,
-                   line.now.value_ns, cpu_per_operation(partner))
-        )  # fmt: skip
-    return found
-
-
-def cpu_per_operation(side: RecordingSelection) -> float:
-    """The server's CPU time for an operation, in ns."""
-    totals = ledger.served(ledger.totals(side.tables.ledger, side.group.window_ids))
-    return sum(ledger.on_cpu(totals).values()) / side.group.operation_count
+from tlstax.tests.truth.tax import spill
+from tlstax.tests.truth.tax.spill import Held, Pair
 
 
 def main() -> int:
     """All captures; 0 if enough intervals hold."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("captures", nargs="+", type=Path, metavar="CAPTURE")
-    judged = [one for path in parser.parse_args().captures for one in judge(path)]
-    for one in judged:
-        print(
-            f"{'ok   ' if one.is_inside else 'WRONG'} {one.name}: {time_text(one.plaintext_ns)} in "
-            f"plaintext, {time_text(one.low_ns)} to {time_text(one.high_ns)} predicted, "
-            f"{time_text(one.with_tls_ns)} with TLS, ±{one.half_width:.0%} of the difference"
-        )
-    inside = sum(one.is_inside for one in judged)
-    if judged:
-        middle = float(np.median([one.half_width for one in judged]))
-        print(f"{inside} of {len(judged)} inside; median half-width ±{middle:.0%}")
-    return int(not judged or inside < COVERED * len(judged))
+    parser.add_argument("--leave-one-server-out", action="store_true")
+    options = parser.parse_args()
+    pairs = [pair for path in options.captures for pair in read(path)]
+    held = spill.leave_one_out(pairs) if options.leave_one_server_out else shipped(pairs)
+    for pair in pairs:
+        if pair.parts is None:
+            print(f"refused {pair.server}: {pair.load}")
+    for one in held:
+        print(line(one))
+    inside = sum(one.is_inside for one in held)
+    if held:
+        middle = float(np.median([one.half_width for one in held]))
+        print(f"{inside} of {len(held)} inside; median half-width ±{middle:.0%}")
+    if not options.leave_one_server_out:
+        return int(not held or inside < spill.COVERED * len(held))
+    found = spill.fit(pairs)
+    for name, (low, high) in (("other work", found.rest), ("handshake", found.handshake)):
+        print(f"elsewhere TLS costs {low:.1%} to {high:.1%} of the {name}, by all of them")
+    failed = spill.failures(pairs, held)
+    print("\n".join(failed) or "as it must be")
+    return int(bool(failed))
+
+
+def read(path: Path) -> list[Pair]:
+    """The pairs of a capture."""
+    with CaptureReader.open(path) as reader:
+        return spill.pairs_of(tables.load(reader), path.stem)
+
+
+def shipped(pairs: list[Pair]) -> list[Held]:
+    """All pairs, with the bounds that tlstax ships."""
+    held = []
+    for pair in pairs:
+        if pair.parts is None:
+            continue
+        then = no_tls.without_tls(pair.tls).forecasts[0].then
+        assert then is not None
+        held.append(Held(pair, then.low_ns or 0.0, then.high_ns or 0.0))
+    return held
+
+
+def line(one: Held) -> str:
+    """A prediction and what was measured."""
+    assert one.pair.parts is not None
+    return (
+        f"{'ok   ' if one.is_inside else 'WRONG'} {one.pair.server}: {one.pair.load}: "
+        f"{time_text(one.pair.plaintext_ns)} in plaintext, {time_text(one.low_ns)} to "
+        f"{time_text(one.high_ns)} predicted, {time_text(float(one.pair.parts.now[0]))} with TLS, "
+        f"±{one.half_width:.0%} of the difference"
+    )
 
 
 if __name__ == "__main__":

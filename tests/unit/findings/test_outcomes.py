@@ -4,10 +4,13 @@
 import pytest
 
 from tlstax.analysis.rows.tables import Tables
-from tlstax.collectors.capture.schema import Handshake, Status
+from tlstax.collectors.capture.schema import Handshake, Probe, Status
 from tlstax.tests.unit.findings.loads import BOTH, MS, S, found, sentence, storm
 
-FAILURES = {"failed_handshakes", "certificate_refused", "nothing_in_common", "expired_certificate"}
+FAILURES = {
+    "failed_handshakes", "certificate_refused", "nothing_in_common", "expired_certificate",
+    "refused_by_clients", "refused_by_server",
+}  # fmt: skip
 
 
 def changed(rows: Tables, every: int, **change: object) -> Tables:
@@ -142,3 +145,77 @@ def test_nothing_is_said_where_a_missing_signature_means_nothing(mode: str, how:
     else:
         rows.handshakes = [row._replace(sign_ns=0) for row in rows.handshakes]
     assert FAILURES & {*found(rows)} == {"failed_handshakes"}
+
+
+def checked(rows: Tables, of_ten: int, others_of_ten: int = 0) -> Tables:
+    """The server has begun to check the client's certificate in so many of ten failures.
+
+    `others_of_ten`: and of the other handshakes.
+    """
+    failed = sum(row.outcome == "failure" for row in rows.handshakes)
+    count = (failed * of_ten + (len(rows.handshakes) - failed) * others_of_ten) // 10
+    rows.probes = [
+        Probe(1, "peer_certificate", "enter", "X509_STORE_CTX_set_ex_data", "libcrypto", "", 0,
+              "sub $8, %rsp", "uprobe", 0, count, 0.0, 1, count)
+    ]  # fmt: skip
+    return rows
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("signed", "of_ten", "expected"),
+    [
+        (10, 0, "refused_by_clients"),
+        (10, 4, "refused_by_clients"),
+        (0, 0, "nothing_in_common"),
+        (0, 10, "nothing_in_common"),
+    ],
+)
+def test_the_side_that_refuses_is_named_by_how_far_the_server_came(
+    mode: str, signed: int, of_ten: int, expected: str
+) -> None:
+    assert FAILURES & {*found(checked(failing(mode, signed), of_ten))} == {expected}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("of_ten", "others", "expected"),
+    [
+        (10, 10, "refused_by_server"),
+        (8, 10, "refused_by_server"),
+        (5, 10, "certificate_refused"),
+        (10, 5, "certificate_refused"),
+        (10, 0, "certificate_refused"),
+        (0, 10, "certificate_refused"),
+        (0, 1, "refused_by_clients"),
+    ],
+)
+def test_checks_in_other_handshakes_are_allowed_for(
+    mode: str, of_ten: int, others: int, expected: str
+) -> None:
+    """A third of the handshakes fail: twice as many do not."""
+    assert FAILURES & {*found(checked(failing(mode, 10), of_ten, others))} == {expected}
+
+
+@BOTH
+def test_a_server_that_refuses_all_is_named_by_its_checks(mode: str) -> None:
+    rows = failing(mode, 10, every=1)
+    assert FAILURES & {*found(checked(rows, 10))} == {"refused_by_server"}
+
+
+@BOTH
+def test_a_side_is_not_named_where_that_was_not_recorded(mode: str) -> None:
+    rows = checked(failing(mode, 10), 0)
+    rows.probes = [row._replace(boundary="certificate") for row in rows.probes]
+    assert FAILURES & {*found(rows)} == {"certificate_refused"}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("of_ten", "expected"), [(0, "expired_certificate"), (10, "refused_by_server")]
+)
+def test_a_server_that_refuses_clients_does_not_do_so_because_its_own_certificate_expired(
+    mode: str, of_ten: int, expected: str
+) -> None:
+    rows = failing(mode, 10, not_before="1600000000", not_after="1699999999")
+    assert FAILURES & {*found(checked(rows, of_ten, of_ten))} == {expected}

@@ -51,7 +51,8 @@ def test_a_rule_fires_on_its_cause_and_says_how_much_it_is(rule: Rule) -> None:
     metrics = met(rule)
     assert rule.fires(metrics)
     (finding,) = finding_rules.judge(ALL, Judged(metrics, "command", 1000.0, 8), [rule])
-    assert finding.size.value_ns == pytest.approx(1000.0 * finding.share.value)
+    size_ns = metrics[rule.time].value if rule.time else 1000.0 * finding.share.value
+    assert finding.size.value_ns == pytest.approx(size_ns)
     assert "{" not in finding.sentence
     assert finding.evidence
     assert finding.advice
