@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A merged object that is damaged inside costs nothing while what it was merged of is there."""
+"""What is damaged or removed of a bucket costs nothing that another object has, or puts again."""
 
 import os
 import shutil
@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tlstax.analysis.fleet.bucket import adding, compaction, mirror
+from tlstax.analysis.fleet.bucket import adding, compaction, copies, mirror
 from tlstax.analysis.fleet.bucket.address import Bucket
+from tlstax.analysis.fleet.columns import Finding
 from tlstax.analysis.fleet.rollup.capture import RolledUp
-from tlstax.tests.fleet_rows import renamed, totals
+from tlstax.analysis.fleet.store.adding import CHANGED
+from tlstax.tests.fleet_rows import renamed, totals, without
 
 BUCKET = Bucket("fleet", "all")
 
@@ -82,3 +84,22 @@ def test_a_question_reads_what_a_damaged_object_was_merged_of(
     found = totals(BUCKET)
     assert [damaged.name in one for one in found.pop("left_out")] == [True]
     assert found == before
+
+
+def test_what_is_put_again_is_merged_where_the_intervals_are(
+    rolled: RolledUp, objects: Path
+) -> None:
+    adding.add(renamed(rolled, "db1", 1), BUCKET)
+    adding.add(without(renamed(rolled, "db2", 2), Finding), BUCKET)
+    before = totals(BUCKET)
+    for run in range(4):
+        if run == 2:
+            (removed,) = objects.glob("tier=1h/table=finding/**/compacted-*")
+            removed.unlink()
+            assert adding.add(renamed(rolled, "db1", 1), BUCKET) == CHANGED
+        compaction.compact(BUCKET)
+        age(objects, 20)
+    (found,) = objects.glob("tier=1h/table=finding/**/*.parquet")
+    assert found.name.startswith("compacted-")
+    assert not copies.to_compact(BUCKET.listing("tier=1h"))
+    assert totals(BUCKET) == before
