@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What is damaged or removed of a bucket costs nothing that another object has, or puts again."""
+"""What is damaged, removed or replaced in a bucket: nothing that another object has is lost."""
 
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tlstax.analysis.fleet.bucket import adding, compaction, copies, mirror
 from tlstax.analysis.fleet.bucket.address import Bucket
+from tlstax.analysis.fleet.bucket.copies import Choice
 from tlstax.analysis.fleet.columns import Finding
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.store.adding import CHANGED
@@ -58,6 +60,28 @@ def test_what_a_damaged_object_was_merged_of_is_merged_again(
     assert left != damaged
 
 
+def test_what_stands_in_for_a_damaged_object_stays_until_it_is_merged(
+    rolled: RolledUp, merged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adding.add(renamed(rolled, "db3", 3), BUCKET)
+    before = totals(BUCKET)
+    damaged = damage(merged)
+    age(merged, 20)
+    real = compaction._put_merged
+
+    def put(bucket: Bucket, chosen: list[Choice], *rest: Any) -> None:
+        if "ledger" in chosen[0].held.stored.key and damaged.name not in chosen[0].held.stored.key:
+            raise compaction._GoneError  # as if another run were at it
+        real(bucket, chosen, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction, "_put_merged", put)
+        compaction.compact(BUCKET)
+    assert len(list(merged.glob("tier=1h/table=ledger/**/part-*"))) == 3
+    compaction.compact(BUCKET)
+    assert totals(BUCKET) == before
+
+
 def test_a_damaged_object_stays_while_nothing_has_its_rows(rolled: RolledUp, merged: Path) -> None:
     for _ in range(2):
         age(merged, 20)
@@ -103,3 +127,33 @@ def test_what_is_put_again_is_merged_where_the_intervals_are(
     assert found.name.startswith("compacted-")
     assert not copies.to_compact(BUCKET.listing("tier=1h"))
     assert totals(BUCKET) == before
+
+
+def test_what_was_merged_stays_for_those_who_listed_the_bucket_before(
+    rolled: RolledUp, objects: Path
+) -> None:
+    for number in (1, 2):
+        adding.add(renamed(rolled, f"db{number}", number), BUCKET)
+    age(objects, 20)
+    parts = set(objects.rglob("part-*"))
+    for minutes in (0, 14):
+        compaction.compact(BUCKET)
+        age(objects, minutes)
+        assert set(objects.rglob("part-*")) == parts, "replaced less than 15 minutes ago"
+    age(objects, 2)
+    compaction.compact(BUCKET)
+    assert not list(objects.rglob("part-*"))
+
+
+def test_a_shorter_copy_stays_for_those_who_listed_the_bucket_before(
+    half: RolledUp, rolled: RolledUp, objects: Path
+) -> None:
+    adding.add(renamed(half, "db1", 1), BUCKET)
+    shorter = set(objects.rglob("part-*"))
+    age(objects, 20)
+    adding.add(renamed(rolled, "db1", 1), BUCKET)
+    compaction.compact(BUCKET)
+    assert shorter <= set(objects.rglob("part-*"))
+    age(objects, 16)
+    compaction.compact(BUCKET)
+    assert not shorter & set(objects.rglob("part-*"))
