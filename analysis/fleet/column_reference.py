@@ -24,7 +24,8 @@ _HEAD: Final = """\
 
 `tlstax fleet add` writes these tables as Parquet files of version {version}; [fleet.md](fleet.md)
 says how to ask questions. Files are at `tier=/table=/date=/hour=`, by the start of the interval in
-UTC, with the rows of a host next to each other. The footer of each file holds the version
+UTC, with the rows of a host next to each other; many rows of `phase_latency` have whole handshakes
+in row groups of their own, before other phases. The footer of each file holds the version
 (`tlstax.schema_version`); a file of a newer version is refused by name.
 
 - **Tiers.** Rows of the tables below are sums over intervals of {tiers}. A window of a capture

@@ -5,9 +5,11 @@ import importlib
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tlstax.analysis.fleet.columns import WALL, PhaseLatency, Row, columns
+from tlstax.analysis.fleet.columns import WALL, Ledger, PhaseLatency, Row, columns
 
 ROWS_OF_A_GROUP: Final = 1 << 17
+_OF_FEW_HOSTS: Final[dict[type[Row], int]] = {Ledger: 1 << 15, PhaseLatency: 1 << 15}
+"""Questions about one host read these, and engines a whole row group: 1 % more bytes."""
 LIVE_LEVEL: Final = 6
 """Of zstd, in files that are written often."""
 FINAL_LEVEL: Final = 19
@@ -55,6 +57,11 @@ def merged_level(table: type[Row], rows_count: int) -> int:
         return FINAL_LEVEL
     has_list = any(column.kind == "list" for column in columns(table))
     return LIVE_LEVEL if has_list else _MERGED_LEVEL
+
+
+def rows_of_a_group(table: type[Row]) -> int:
+    """Rows of a row group at most."""
+    return _OF_FEW_HOSTS.get(table, ROWS_OF_A_GROUP)
 
 
 def parts(table: type[Row], rows: Any) -> Iterator[Any]:

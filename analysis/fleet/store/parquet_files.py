@@ -127,6 +127,7 @@ def write(
     """
     parquet = arrow("pyarrow.parquet")
     encoding = packing.options(table, level)
+    rows_count = min(ROWS_OF_A_GROUP, packing.rows_of_a_group(table))
     partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{PARTIAL}")
     try:
         make_folder(path.parent)
@@ -134,8 +135,8 @@ def write(
         try:
             with os.fdopen(descriptor, "wb") as stream:
                 with parquet.ParquetWriter(stream, schema_of(table), **encoding) as writer:
-                    for rows in (part for rows in batches for part in packing.parts(table, rows)):
-                        writer.write_table(rows, row_group_size=ROWS_OF_A_GROUP)
+                    for part in (part for rows in batches for part in packing.parts(table, rows)):
+                        writer.write_table(part, row_group_size=rows_count)
                     writer.add_key_value_metadata({**metadata_of(table), **(noted or {})})
                 stream.flush()
                 os.fsync(stream.fileno())

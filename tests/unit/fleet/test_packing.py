@@ -4,6 +4,7 @@
 import itertools
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tlstax.analysis.fleet import columns
@@ -50,3 +51,40 @@ def test_large_merged_files_cost_less_cpu_time() -> None:
     )
     assert of_ledger == [packing.FINAL_LEVEL, 15]
     assert of_latencies == [packing.FINAL_LEVEL, packing.LIVE_LEVEL]
+
+
+def phases_of(path: Path) -> list[tuple[str, str]]:
+    """The first and the last phase of each row group, by its statistics."""
+    footer = parquet_files.check(path, columns.PhaseLatency)
+    place = footer.schema.to_arrow_schema().get_field_index("phase")
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    found = [group.column(place).statistics for group in groups]
+    return [(known.min, known.max) for known in found]
+
+
+def test_whole_handshakes_have_row_groups_of_their_own(
+    profile: RolledUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, others = ("handshake_wall",) * 2, ("command",) * 2
+    path = written(profile, tmp_path / "one", columns.PhaseLatency)
+    assert phases_of(path) == [whole, others]
+    monkeypatch.setattr(packing, "rows_of_a_group", lambda table: 6_000)
+    halves = written(profile, tmp_path / "two", columns.PhaseLatency)
+    assert phases_of(halves) == [whole, whole, others, others]
+    first, second = (
+        parquet_files.in_order(columns.PhaseLatency, pa.concat_tables(parquet_files.groups(one)))
+        for one in (path, halves)
+    )
+    assert first.equals(second)
+    assert first.num_rows == 30 * 360 * 2
+
+
+def test_few_rows_have_one_row_group(profile: RolledUp, tmp_path: Path) -> None:
+    path = written(profile, tmp_path, columns.PhaseLatency, hosts=5)
+    assert phases_of(path) == [("command", "handshake_wall")]
+
+
+def test_what_is_asked_for_by_host_has_smaller_row_groups() -> None:
+    rows = {table: packing.rows_of_a_group(table) for table in columns.TABLES}
+    small = {table for table, most in rows.items() if most < packing.ROWS_OF_A_GROUP}
+    assert small == {columns.Ledger, columns.PhaseLatency}

@@ -175,8 +175,7 @@ def test_a_recording_is_replaced_without_reading_other_hosts(
     compaction.compact(tmp_path)
     (path,) = tmp_path.glob("tier=1h/table=ledger/*/*/*.parquet")
     place = Place("1h", columns.Ledger, int(rolled.rows["1h"][columns.Ledger][0].start_wall_ns))
-    group = parquet_files.ROWS_OF_A_GROUP
-    assert max(rows.num_rows for rows in parquet_files.groups(path)) <= group
+    assert max(rows.num_rows for rows in parquet_files.groups(path)) <= 10
     asked = parquet_files._groups_with(path, place.table, "db5")
     assert 0 < len(asked) < pq.ParquetFile(path).num_row_groups / 4
     before = totals(tmp_path)

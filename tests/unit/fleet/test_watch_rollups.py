@@ -2,6 +2,7 @@
 """Rollups of a watch: the sums of the recording, each once, whatever happens on the way."""
 
 import dataclasses
+import itertools
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS, TABLES, TIERS
 from tlstax.analysis.fleet.rollup.capture import RolledUp
+from tlstax.analysis.fleet.rollup.steps import STEP_NS
 from tlstax.analysis.fleet.store import adding, compaction, parquet_files, selection
 from tlstax.analysis.report.live.measures import distributions
 from tlstax.analysis.rows.tables import Tables
@@ -60,6 +62,25 @@ def test_sums_are_those_of_the_recording(
     Watching(tmp_path / "watch", demo_tables).all()
     assert {tier: sums(tmp_path / "watch", tier) for tier in TIERS} == expected
     assert expected["1h"]["ledger.on_cpu_ns"] > SECOND_NS
+
+
+def test_times_of_the_shortest_ledger_are_in_steps(
+    demo_tables: Tables, rolled: RolledUp, tmp_path: Path
+) -> None:
+    Watching(tmp_path / "watch", demo_tables).all()
+    adding.add(rolled, tmp_path / "added")
+    for name in ("watch", "added"):
+        (path,) = (tmp_path / name).glob("tier=10s/table=ledger/**/*.parquet")
+        (found,) = parquet_files.groups(path)
+        rows = found.to_pylist()
+        is_last = [
+            any(one[key] != other[key] for key in ("role", "phase", "source_id"))
+            for one, other in itertools.pairwise(rows)
+        ]
+        ended = [row["on_cpu_ns"] % STEP_NS for row, last in zip(rows, is_last, strict=False)]
+        assert sum(is_last) > 5
+        assert not any(left for left, last in zip(ended, is_last, strict=True) if not last)
+        assert any(left for left, last in zip(ended, is_last, strict=True) if last)
 
 
 def test_a_command_that_is_taken_back_lets_no_sum_fall(demo_tables: Tables, tmp_path: Path) -> None:

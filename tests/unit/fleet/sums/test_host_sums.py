@@ -122,6 +122,29 @@ def test_periods_of_several_intervals_are_the_sums_of_their_intervals(day: Path)
     assert single[0].by_name["handshakes"].min() > 0
 
 
+def test_periods_count_what_was_observed_in_each_interval(day: Path, tmp_path: Path) -> None:
+    unseen = ("", "ledger", "handshake", "record")
+    for hour, kind in enumerate(unseen):
+        place = Place("1h", columns.Interval, START_NS + hour * HOUR_NS)
+        (found,) = parquet_files.groups(next(place.folder(day).iterdir()))
+        changed = {f"{kind}_observed_ns": 0} if kind else {}
+        rows = [columns.Interval(**{**row, **changed}) for row in found.to_pylist()]
+        path = place.folder(tmp_path) / part_name(1)
+        table = parquet_files.table_of(columns.Interval, rows)
+        parquet_files.write(path, columns.Interval, [table])
+    files, folder = location.select(tmp_path, "1h", (columns.Interval,), (None, None))
+    span = Span(START_NS, START_NS + len(unseen) * HOUR_NS)
+    with open_engine("duckdb", files, folder) as engine:
+        whole = host_sums.over(engine, span).by_name
+        for period_ns in (HOUR_NS, 2 * HOUR_NS, 4 * HOUR_NS):
+            (found,) = host_sums.by_period(engine, [span], period_ns, HOUR_NS)
+            assert found.whole().by_name.keys() == whole.keys()
+            for name, values in found.whole().by_name.items():
+                assert values == pytest.approx(whole[name]), name
+    assert whole["timed"][0] < whole["handshakes"][0]
+    assert whole["encrypted"][0] < whole["commands"][0]
+
+
 def test_rows_of_one_interval_are_added_and_a_host_is_on_its_own_side(
     day: Path, tmp_path: Path
 ) -> None:

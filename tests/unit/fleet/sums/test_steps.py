@@ -9,7 +9,7 @@ from tlstax.analysis.fleet.columns import Ledger
 from tlstax.analysis.fleet.rollup.steps import STEP_NS, in_steps
 from tlstax.analysis.fleet.store import parquet_files
 
-STATES = [name for name in Ledger._fields[5:]]
+STATES = Ledger._fields[5:]
 LARGEST = (1 << 62) - 1
 
 
