@@ -18,6 +18,7 @@ from tlstax.certs.generate import write_private
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.tests.truth.causes import bench
 from tlstax.tests.truth.causes.bench import Injection
+from tlstax.tests.truth.causes.causes import CASES
 from tlstax.tests.truth.causes.loads import TLS12, rows
 from tlstax.tests.truth.causes.more_causes import LDAP, MORE, PAM, WITHOUT_AES
 from tlstax.workloads.endpoint import Endpoint
@@ -26,7 +27,7 @@ from tlstax.workloads.servers.mariadb import PrivateServer
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 SECONDS, WINDOW_S = 1.5, 0.25
-NEW = {one for case in MORE.values() for one in case.expected}
+NEW = {one for case in (*MORE.values(), CASES["failing"]) for one in case.expected}
 Place = tuple[PrivateServer, Endpoint]
 
 
