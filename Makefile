@@ -455,7 +455,7 @@ check-tax: test-install ## compare `tlstax whatif --no-tls` with the plaintext a
 	$(BIN)/python tests/truth/tax/check.py $(if $(LEAVE_ONE_OUT),--leave-one-server-out) $(CAPTURES)
 
 .PHONY: tax-pairs
-tax-pairs: root-tax-pairs test-install packages-servers ## record what check-tax LEAVE_ONE_OUT=1 needs: 8 loads on 8 servers in both arms (40 minutes, quiet host)
+tax-pairs: root-tax-pairs test-install packages-servers ## record what check-tax LEAVE_ONE_OUT=1 needs: 8 loads on 8 servers in both arms (70 minutes, quiet host)
 	$(BIN)/tlstax lab run tests/truth/tax/pairs.toml --scale standard -o lab-out/tax-pairs
 
 .PHONY: check-canary

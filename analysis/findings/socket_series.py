@@ -14,20 +14,26 @@ SOURCE: Final = "sockets"
 def add_sockets(
     add: Add, everywhere: Mapping[int, int], block_of: Mapping[int, int], tables: Tables
 ) -> None:
-    """The readings of the source by block, and how long they and the ledger cover."""
+    """The readings of the source by block, and how long they and the ledger cover.
+
+    A reading counts in each window with the part of its interval that lies in it.
+    """
     windows = sorted((w.start_ns, w.end_ns, w.window_id) for w in tables.windows)
-    starts = [start for start, _, _ in windows]
+    ends = [end for _, end, _ in windows]
     for row in tables.metrics:
-        if row.source != SOURCE:
+        if row.source != SOURCE or row.interval_ns <= 0:
             continue
-        middle = row.time_ns - row.interval_ns // 2
-        at = bisect_right(starts, middle) - 1
-        block = everywhere.get(windows[at][2]) if at >= 0 and middle < windows[at][1] else None
-        if block is None:
-            continue
-        add(f"sockets:{row.name}", block, row.value)
-        if row.name == "open_count":
-            add("sockets:time", block, row.interval_ns)
+        begin = row.time_ns - row.interval_ns
+        for start, end, window_id in windows[bisect_right(ends, begin) :]:
+            if start >= row.time_ns:
+                break
+            block = everywhere.get(window_id)
+            if block is None:
+                continue
+            length = min(end, row.time_ns) - max(start, begin)
+            add(f"sockets:{row.name}", block, row.value * length / row.interval_ns)
+            if row.name == "open_count":
+                add("sockets:time", block, length)
     for start, end, window_id in windows:
         if window_id in block_of:
             add("dense:time", block_of[window_id], end - start)

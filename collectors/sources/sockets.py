@@ -2,7 +2,7 @@
 """What TCP counts for the open connections of clients; needs no probe.
 
 Stores sums over connections once a second: no address and no port of a client. How long each has
-been quiet is read more often, in a thread that rests a hundred times as long as a reading takes.
+been quiet is read more often, in a thread that rests a hundred times the CPU time of a reading.
 
 A *lone acknowledgement* is a segment without data. A server that answers at once sends none: its
 answer acknowledges the command. It sends one where data came and no answer followed for 40 ms at
@@ -10,6 +10,7 @@ least (TCP_DELACK_MIN of include/net/tcp.h), or where data came in segments of f
 """
 
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -80,7 +81,7 @@ class Sockets:
         """How long connections have been quiet, again and again."""
         rest_s = _LEAST_REST_S
         while not self._over.wait(rest_s):
-            begun_ns = monotonic_ns()
+            begun_ns = time.thread_time_ns()
             with self._lock:
                 try:
                     for one in connections.served():
@@ -88,7 +89,7 @@ class Sockets:
                 except OSError as error:
                     self._failed = error
                     return
-            taken_s = (monotonic_ns() - begun_ns) / 1e9
+            taken_s = (time.thread_time_ns() - begun_ns) / 1e9
             rest_s = max(_LEAST_REST_S, _REST_FACTOR * taken_s)
 
     def poll(self, now_ns: int) -> Iterable[schema.Row]:

@@ -18,6 +18,7 @@ from tlstax.certs.generate import write_private
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.tests.truth.causes import bench
 from tlstax.tests.truth.causes.bench import Injection
+from tlstax.tests.truth.causes.causes import CASES
 from tlstax.tests.truth.causes.loads import TLS12, rows
 from tlstax.tests.truth.causes.more_causes import LDAP, MORE, PAM, WITHOUT_AES
 from tlstax.workloads.endpoint import Endpoint
@@ -26,7 +27,7 @@ from tlstax.workloads.servers.mariadb import PrivateServer
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 SECONDS, WINDOW_S = 1.5, 0.25
-NEW = {one for case in MORE.values() for one in case.expected}
+NEW = {one for case in (*MORE.values(), CASES["failing"]) for one in case.expected}
 Place = tuple[PrivateServer, Endpoint]
 
 
@@ -105,4 +106,4 @@ def test_commands_in_parts_are_named_and_clients_that_think_are_not(lab_director
         for pause in (Injection(late_ms=42, threads=4), Injection(halting_ms=42, threads=4)):
             assert found(pause, place, own, longer=8) == set()
         guessed = Injection(guesses=LDAP, directory_ms=40)
-        assert found(guessed, place, own) == {"external_authentication"}
+        assert found(guessed, place, own, longer=3) == {"external_authentication"}

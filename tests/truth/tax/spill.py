@@ -146,7 +146,7 @@ def failures(pairs: Sequence[Pair], held: Sequence[Held]) -> list[str]:
     failed = []
     if len(loads) < LEAST_SERVERS or fewest < LEAST_LOADS:
         failed.append(
-            f"there are {len(loads)} servers with {fewest} loads at least: the claim needs "
+            f"servers: {len(loads)}, loads of each: {fewest} at least; the claim needs "
             f"{LEAST_SERVERS} with {LEAST_LOADS}"
         )
     inside = sum(one.is_inside for one in held)

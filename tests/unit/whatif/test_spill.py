@@ -76,7 +76,7 @@ def test_wider_bounds_of_others_make_a_wider_interval(pairs: list[Pair]) -> None
 def test_what_the_claim_lacks_is_said(pairs: list[Pair]) -> None:
     both = [*pairs, *other(pairs, "second", 0.99)]
     text = " ".join(spill.failures(both, spill.leave_one_out(both)))
-    assert "2 servers with 3 loads at least: the claim needs 5 with 8" in text
+    assert "servers: 2, loads of each: 3 at least; the claim needs 5 with 8" in text
     refused = [replace(pair, parts=None) for pair in pairs]
     text = " ".join(spill.failures(refused, spill.leave_one_out(refused)))
     assert "3 of 3 loads have no prediction" in text
