@@ -189,6 +189,7 @@ static int take_target(char *rest)
 	    options->tables)
 		return fail(EXIT_CODE_USAGE,
 			    "--output, --plan, --tables and --control do not go with --serve");
+	options->plan = NULL; /* it has no path, and no tables beside it */
 	if (opening_check_further())
 		return -1;
 	const char *text = take_bytes(plan_bytes);

@@ -9,6 +9,7 @@ import os
 import select
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -97,6 +98,7 @@ class RemoteRecordings:
         self._connection, self._failed, self._tell = connection, failed, tell
         self._keeps_going = keeps_going
         self._streams: list[RemoteStream] = []
+        self._is_unreadable = False  # nothing that arrives can be read
         self.is_unwritable = False
         """Whether a capture cannot be written: its server is recorded for nobody, so all end."""
 
@@ -122,16 +124,23 @@ class RemoteRecordings:
     def run(self) -> None:
         """Record until all have ended, or the user ends it; then name the frames."""
         descriptor = self._connection.stream.fileno()
-        pids = [stream.pid for stream in self._streams]
         with self._connection.record() as life:
             live = LiveStream(os.dup(descriptor), len(self._streams) - 1)
+
+            def others(number: int) -> list[int]:
+                pairs = zip(self._streams, live.parts, strict=True)
+                return [
+                    stream.pid
+                    for place, (stream, part) in enumerate(pairs)
+                    if place != number and part.failure is None
+                ]
+
             try:
                 for number, stream in enumerate(self._streams):
-                    others = [pid for pid in pids if pid != stream.pid]
-                    stream.receive(live.parts[number], number, others)
+                    stream.receive(live.parts[number], number, partial(others, number))
                 ready = select.poll()
                 ready.register(live, select.POLLIN)
-                while not live.is_closed:
+                while not live.is_closed and not self._is_unreadable:
                     ready.poll()
                     live.fill()
                     self._store(life)
@@ -148,7 +157,11 @@ class RemoteRecordings:
             if ending and any(not other.is_read for other in self._streams):
                 text = f"process {stream.pid} is no longer recorded: {ending}; the others are"
                 self._tell(text)
-        if self.is_unwritable:
+        broken = [stream for stream in self._streams if stream.is_broken]
+        for stream in broken:
+            stream.leave_unread()
+        self._is_unreadable = bool(broken) and all(stream.is_read for stream in self._streams)
+        if self.is_unwritable or self._is_unreadable:
             life.stop()
 
     def _try(self, stream: "RemoteStream", act: Callable[[], None]) -> None:

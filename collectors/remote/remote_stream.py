@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What arrives of one process of another host, and its capture."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -34,14 +34,14 @@ class RemoteStream:
         """Whether no more windows follow."""
         self._connection, self._writer, self._tell = connection, writer, tell
         self._part, self._number = LivePart(), 0
-        self._others: Sequence[int] = ()
+        self._others: Callable[[], Sequence[int]] = tuple
         self._recording: StreamRecording | None = None
         self._error: Frame | None = None
         self._why = ""  # its stream cannot be read
         self._is_budget_told = False
         self._is_closed = False
 
-    def receive(self, part: LivePart, number: int, others: Sequence[int]) -> None:
+    def receive(self, part: LivePart, number: int, others: Callable[[], Sequence[int]]) -> None:
         """Where it arrives, by its number in the stream; `others`: pids that are recorded, too."""
         self._part, self._number, self._others = part, number, others
 
@@ -72,14 +72,15 @@ class RemoteStream:
             self.is_read = True
             if self._error is not None:
                 raise self._connection.refusal(self._error) from None
+            self._why = str(error)
             why = f"{error}; {self._connection.said()}"
             raise self._cut(why, "nothing was recorded") from None
         self._part.window_taken()
         recording = StreamRecording(replay)
         try:
             rows = recording.begin()
-            if self._others:
-                rows.append(Meta("recorded_with", ", ".join(map(str, self._others))))
+            if others := self._others():
+                rows.append(Meta("recorded_with", ", ".join(map(str, others))))
             self._writer.add(rows)
             self._writer.take_place()
             self._writer.set_patience(_PATIENCE_S)
@@ -115,15 +116,26 @@ class RemoteStream:
         if replay.budget is not None:
             self._is_budget_told = True
             if summary := budget_summary(replay.budget):
-                self._tell(f"process {self.pid}: {summary}" if self._others else summary)
+                self._tell(f"process {self.pid}: {summary}" if self._others() else summary)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it cannot be read on, so that it is recorded for nobody."""
+        return bool(self._why)
+
+    def leave_unread(self) -> None:
+        """Keep nothing of what still arrives."""
+        self._part.discard()
 
     @property
     def early_ending(self) -> str:
         """How it ended before it was asked to, as part of a sentence; "": it did not."""
+        if self.is_broken:
+            return f"what arrives of it cannot be read: {visible(self._why)}"
         if self._recording is None or self._error is None:
             return ""
         end = self._recording.replay.end
-        return text_of(end.ending) if end is not None else "the recorder ended"
+        return visible(text_of(end.ending)) if end is not None else "the recorder ended"
 
     def finish(self) -> None:
         """Everything has arrived: store the rest, name the frames. Raises TlstaxError."""

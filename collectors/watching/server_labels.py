@@ -16,8 +16,8 @@ _OPTIONS: Final = (
     "--port", "--defaults-group-suffix", "--defaults-file", "--defaults-extra-file", "--datadir",
     "--socket",
 )  # fmt: skip
-# mariadb@second.service
-_INSTANCE: Final = re.compile(r"/[^/@\n]+@([^/\n]+)\.service(?:/|$)", re.MULTILINE)
+# mariadb@second.service, but not the manager of a user's services, which is above them
+_INSTANCE: Final = re.compile(r"/(?!user@)[^/@\n]+@([^/\n]+)\.service(?=/|$)", re.MULTILINE)
 _LENGTH_MOST: Final = 60
 
 
@@ -27,8 +27,8 @@ def server_label(pid: int, proc: Path = PROC) -> str:
     "": nothing does, or it has ended.
     """
     process = proc / str(pid)
-    if found := _INSTANCE.search(group_text(process)):
-        return _plain(found[1])
+    if found := _INSTANCE.findall(group_text(process)):
+        return _plain(found[-1])
     try:
         words = (process / "cmdline").read_text(errors="replace").split("\0")
     except OSError:

@@ -32,6 +32,8 @@ _SETTLE_NS: Final = 1 * _S
 """A server that was just started has mapped its libraries by then."""
 _AGAIN_NS: Final = (1 * _S, 5 * _S, 15 * _S, 60 * _S)
 """Before another attempt at the same process, after so many failures in a row."""
+_LASTED_NS: Final = 120 * _S
+"""A recording of this length was none that failed."""
 _TOGETHER_NS: Final = _S // 4
 """Those that are due so soon share the recorder of the first one."""
 _STEP_MS: Final = 5000
@@ -63,6 +65,8 @@ class _Server(NamedTuple):
     pid: int
     session: RecorderSession
     outlet: Outlet
+    failures: int  # in a row, before
+    begun_ns: int
 
 
 class _Group(NamedTuple):
@@ -70,6 +74,12 @@ class _Group(NamedTuple):
 
     child: RecorderChild
     servers: list[_Server]
+
+
+def _not_started(error: Exception) -> TlstaxError:
+    if isinstance(error, TlstaxError):
+        return error
+    return TlstaxError("no recorder can be started", str(error), "It is tried again", ExitCode.HOST)
 
 
 class WatchAll:
@@ -207,7 +217,10 @@ class WatchAll:
         ]
         first, *others = (one.of_child for one in asked)
         first = first._replace(arguments=["--keep-going", *first.arguments])
-        group = _Group(RecorderChild(*first, None, others), [])
+        try:
+            group = _Group(RecorderChild(*first, None, others), [])
+        except (TlstaxError, OSError) as error:
+            return [(prepared.target.pid, _not_started(error)) for _, prepared in found]
         self._groups.append(group)
         failed: list[tuple[int, TlstaxError]] = []
         for number, (label, prepared) in enumerate(found):
@@ -230,7 +243,9 @@ class WatchAll:
             lambda replay: BothClocks(replay, partial(self._turns.used_ns, label)),
             child=ServerPart(group.child, number),
         )
-        server = _Server(label, prepared.target.pid, session, self._outlets[label])
+        pid = prepared.target.pid
+        failures = self._candidates[pid].failures
+        server = _Server(label, pid, session, self._outlets[label], failures, monotonic_ns())
         group.servers.append(server)
         server.outlet.attached(session, prepared, before_ns)
         self._was_attached = True
@@ -248,14 +263,16 @@ class WatchAll:
                 if status not in (ExitCode.OK, ExitCode.TARGET):
                     ending = how_it_ended(ending, status, said)
                 self._tell(f"process {server.pid} is no longer recorded: {ending}")
-                self._look_again(server.pid)
+                self._look_again(server)
         self._end_if_empty(group)
 
-    def _look_again(self, pid: int) -> None:
+    def _look_again(self, server: _Server) -> None:
         """For the server's next process, or for the same one, if only its recording ended."""
         self._looks = 0
-        if self._is_there(pid):
-            self._candidates[pid] = again = _Candidate(0)
+        if self._is_there(server.pid):
+            self._candidates[server.pid] = again = _Candidate(0)
+            lasted_ns = monotonic_ns() - server.begun_ns
+            again.failures = 0 if lasted_ns > _LASTED_NS else server.failures
             again.failed()
         self._plan_look()
 

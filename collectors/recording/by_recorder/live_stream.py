@@ -29,7 +29,7 @@ class LivePart:
     def __init__(self) -> None:
         self._kept = bytearray()
         self._scanned = 0  # bytes of whole frames
-        self._is_damaged = False
+        self._is_damaged = self._is_unread = False
         self.windows_count = 0
         """Whole windows that have arrived."""
         self.has_budget = False
@@ -46,6 +46,8 @@ class LivePart:
 
         What is no frame is left to the reader of frames.
         """
+        if self._is_unread:
+            return
         self._kept += more
         while not self._is_damaged and len(self._kept) - self._scanned >= _HEAD_BYTES:
             head = _HEAD.from_buffer_copy(self._kept, self._scanned)
@@ -61,9 +63,15 @@ class LivePart:
                 found = _FAILURE.from_buffer_copy(self._kept, end - head.length_bytes)
                 self.failure = int(found.exit_code), found.text.decode("utf-8", "replace")
 
+    def discard(self) -> None:
+        """Keep nothing of what has arrived and will: nobody reads it."""
+        self._is_unread = True
+        self._kept.clear()
+        self._scanned = 0
+
     def take_damaged(self, found: bytes) -> None:
         """Add what is no frame, behind which nothing is believed."""
-        self._kept += found
+        self._kept += b"" if self._is_unread else found
         self._is_damaged = True
 
     @property

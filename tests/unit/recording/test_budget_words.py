@@ -103,7 +103,7 @@ def received(
     stream_ = RemoteStream(HERE, 4711, CaptureWriter.create(capture), told.append)
     part = LivePart()
     part.take(stream(parts))
-    stream_.receive(part, 0, others)
+    stream_.receive(part, 0, lambda: others)
     stream_.store()
     return stream_, part
 

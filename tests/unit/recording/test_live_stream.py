@@ -265,3 +265,15 @@ def test_a_frame_that_one_target_lacks_is_no_gap_of_another() -> None:
         found[target] = len(list(read_frames(io.BytesIO(b"".join(frames)), reading)))
         assert reading.why_ended == ("a frame is missing" if target else "")
     assert found == {0: 1, 1: 0}
+
+
+def test_what_nobody_reads_is_not_kept(pipe: tuple[LiveStream, int]) -> None:
+    """A recorder that goes on behind a stream that cannot be read does not fill the memory."""
+    live, writing = pipe
+    os.write(writing, b"no frame at all")
+    live.fill()
+    live.discard()
+    for _ in range(3):
+        os.write(writing, bytes(4096))
+        live.fill()
+    assert live.read(1 << 20) == b""

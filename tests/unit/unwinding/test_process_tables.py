@@ -167,8 +167,8 @@ def test_a_file_without_a_build_id_is_kept_by_its_contents(
     """Building tables from instructions takes half a second for the libcrypto of MySQL 8.0."""
     library, source = tmp_path / "libnameless.so", tmp_path / "nameless.c"
     source.write_text("int one(void) { return 1; }\n")
-    command = ["gcc", "-shared", "-fPIC", "-Wl,--build-id=none", "-o", library, source]
-    subprocess.run(command, check=True)
+    command = ["gcc", "-shared", "-fPIC", "-Wl,--build-id=none", "-o"]
+    subprocess.run([*command, str(library), str(source)], check=True)
     ctypes.CDLL(str(library))
     maps = "\n".join(
         line for line in maps_of(os.getpid()).splitlines() if line.endswith(library.name)

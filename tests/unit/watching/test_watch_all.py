@@ -21,6 +21,7 @@ from tlstax.probes.model import Level
 from tlstax.tests.unit.watching.test_watch import SECOND_NS, WINDOW, refused, target
 
 CPU_NS = 3 * SECOND_NS
+OF_USER = "0::/user.slice/user-1000.slice/user@1000.service/app.slice"
 
 
 class Host:
@@ -34,6 +35,7 @@ class Host:
         self.windows: dict[int, list[list[Row] | str]] = {}  # of each pid, and how it ended
         self.refusals: dict[int, list[TlstaxError | None]] = {}
         self.running: set[int] = set()
+        self.unstarted: list[Exception | None] = []  # recorders that cannot be started
         self.did: list[str] = []
         self.recorders: list[list[int]] = []
         self.told: list[str] = []
@@ -104,6 +106,8 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
         def __init__(self, *told: Any) -> None:
             first, others = told[0], told[-1]
             made.recorders.append([first, *(one[0] for one in others)])
+            if made.unstarted and (error := made.unstarted.pop(0)):
+                raise error
             self._reading, writing = os.pipe()
             os.write(writing, b".")  # something has always arrived
 
@@ -213,6 +217,35 @@ def test_one_that_cannot_be_recorded_leaves_the_others_and_is_tried_again(host: 
     assert told[0].startswith("process 8: process 7 cannot be measured")
 
 
+def test_a_recorder_that_does_not_start_leaves_the_others(host: Host) -> None:
+    """Its file is missing while a package is upgraded, or there is no process to be had."""
+    host.running, host.labels = {7, 8}, {8: "db8"}
+    host.pids = [[7], [7, 8], [7, 8], [7, 8]]
+    host.unstarted = [None, refused(ExitCode.HOST), OSError(11, "try again"), None]
+    told = run(host)
+    assert host.recorders == [[7], [8], [8], [8]]
+    assert told[0].startswith("process 8: ")
+    assert "try again" in told[1]
+    assert host.did.count("detached db7") == 1
+
+
+def test_recordings_that_end_at_once_are_tried_ever_later(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    failed = watch_all._Candidate.failed
+
+    def counted(candidate: watch_all._Candidate) -> None:
+        tried.append(candidate.failures)
+        failed(candidate)
+
+    monkeypatch.setattr(watch_all._Candidate, "failed", counted)
+    host.running, host.pids = {7}, [[7]] * 5
+    host.windows = {7: ["its recorder was killed"] * 4}
+    run(host)
+    assert tried[:3] == [0, 1, 2]
+
+
 def test_none_that_can_be_recorded_is_an_error_at_the_start(host: Host) -> None:
     host.running, host.pids = {7, 8}, [[7, 8], []]
     host.refusals = {pid: [refused(ExitCode.HOST)] for pid in (7, 8)}
@@ -249,6 +282,8 @@ def test_it_waits_for_the_first_one(host: Host) -> None:
         ("mysqld --datadir=" + "/long" * 40, "", ("-long" * 12)[1:]),
         ("mysqld", "0::/system.slice/system-mariadb.slice/mariadb@two.service", "two"),
         ("mysqld --port=1", "0::/system.slice/mariadb.service", "1"),
+        ("mysqld --port=1", f"{OF_USER}/podman-5.scope", "1"),
+        ("mysqld --port=1", f"{OF_USER}/mariadb@one.service", "one"),
     ],
 )
 def test_what_tells_servers_apart(command: str, cgroup: str, label: str, tmp_path: Path) -> None:
