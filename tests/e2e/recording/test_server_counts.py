@@ -21,7 +21,7 @@ from tlstax.tests.safe_programs import safe_programs
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
 
-pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+pytestmark = [pytest.mark.root, pytest.mark.alone, pytest.mark.needs("btf", "uprobes")]
 
 MUTANTS = {
     "UNCOUNTED-PHASE_COMMAND": ("commands", "point_select"),
