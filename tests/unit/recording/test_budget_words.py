@@ -18,7 +18,8 @@ from tlstax.collectors.recording.programs.expected_cost import EVENTS_PART, budg
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.totals import StreamError
-from tlstax.collectors.remote.connection import Connection
+from tlstax.collectors.remote.connection import Connection, LifeLine
+from tlstax.collectors.remote.remote_recording import RemoteRecordings
 from tlstax.collectors.remote.remote_stream import RemoteStream
 from tlstax.tests.unit.recording.streams import stream, struct
 
@@ -149,3 +150,22 @@ def test_a_budget_is_told_before_the_window_behind_it(
 def second_window(parts: list[tuple[str, bytes]]) -> int:
     """Behind the frame that ends the first window; that of the totals at the start is none."""
     return [number for number, (kind, _) in enumerate(parts) if kind == "WINDOW"][1] + 1
+
+
+def test_a_stream_that_cannot_be_read_ends_the_recording_there(
+    parts: list[tuple[str, bytes]], tmp_path: Path
+) -> None:
+    """Else the other host's server stays probed for nobody, and what arrives fills the memory."""
+    part = LivePart()
+    part.take(stream([*parts[: second_window(parts)], ("BUDGET", STRANGE[0])]))
+    made = RemoteStream(HERE, 4711, CaptureWriter.create(tmp_path / "a.tlstax"), lambda _: None)
+    made.receive(part, 0, tuple)
+    recordings = RemoteRecordings(HERE, lambda *_: None, lambda _: None)
+    recordings._streams.append(made)
+    stopped: list[bool] = []
+    recordings._store(cast(LifeLine, SimpleNamespace(stop=lambda: stopped.append(True))))
+    assert stopped
+    assert made.early_ending.startswith("what arrives of it cannot be read")
+    part.take(bytes(1 << 16))
+    assert part.read(1) == b""
+    made.close()
