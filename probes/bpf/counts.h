@@ -31,7 +31,8 @@ struct cpu_counts {
 	u64 running_ns;	     /* of the stay that has not: from the iterator */
 	u64 sample_count;    /* CPU samples in the target */
 	u64 arrived_ns;	     /* when a thread of the target was last switched in here */
-	u64 reserved[2];
+	u64 current;	     /* the thread of the target that was last switched in here, its task */
+	u64 current_index;   /* and its slot */
 };
 
 #endif

@@ -124,6 +124,22 @@ static __always_inline bool awaits(struct thread_slot *slot)
 	return slot->flags & FLAG_AWAIT && slot->base == PHASE_COMMAND;
 }
 
+/*
+ * The rest of a message whose head has begun a command, taken without a wait: nothing is charged or
+ * counted for it, so nobody need ask for the time. Returns whether it was that, and is noted.
+ */
+static __always_inline bool is_rest(struct thread_slot *slot, u64 socket, s32 result, u32 flags)
+{
+	u32 begun = FLAG_BEGUN | FLAG_ANSWERED | FLAG_AWAIT | FLAG_RECEIVES;
+
+	if ((slot->flags & begun) != FLAG_BEGUN || slot->message < MESSAGE_PACKET_HEAD ||
+	    socket != slot->client_socket || result <= 0 || flags & PEEKS || slot->depth ||
+	    slot->base != PHASE_COMMAND || slot->state != STATE_ON_CPU)
+		return false;
+	note_message(slot, result);
+	return true;
+}
+
 static __always_inline void flow_received(struct thread_slot *slot, u64 socket, s32 result,
 					  u32 flags, u64 now)
 {

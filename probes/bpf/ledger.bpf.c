@@ -33,6 +33,23 @@ char LICENSE[] SEC("license") = "GPL";
 
 /* ---- scheduler ---- */
 
+/*
+ * The slot of a thread that runs here: the switch to it has noted which one, which costs less than
+ * to ask for it. Where that switch was not seen, or came to another CPU, it is asked for.
+ */
+static __always_inline struct thread_slot *running_slot(struct task_struct *task)
+{
+	struct cpu_counts *cpu = find_cpu(bpf_get_smp_processor_id());
+
+	if (cpu && cpu->current == (u64)task) {
+		u32 index = cpu->current_index;
+		struct thread_slot *slot = bpf_map_lookup_elem(&slots, &index);
+		if (slot && slot->tid == task->pid)
+			return slot;
+	}
+	return find_slot(task);
+}
+
 /* The clocks of the CPU that the thread is on. False: this kernel does not show them. */
 static __always_inline bool read_clocks(struct task_struct *task, u64 now,
 					struct cpu_clocks *clocks)
@@ -170,7 +187,7 @@ static __always_inline void end_returned(struct thread_slot *slot, struct task_s
 static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 now, u64 left_as)
 {
 	bool exiting = task->flags & TASK_EXITING;
-	struct thread_slot *slot = find_slot(task);
+	struct thread_slot *slot = running_slot(task);
 	struct wait wait;
 
 	if (!slot || slot->status != THREAD_LIVE)
@@ -216,7 +233,8 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 
 static __always_inline void switch_in(struct task_struct *task, u64 now)
 {
-	struct thread_slot *slot = find_slot(task);
+	u32 index = slot_index(task);
+	struct thread_slot *slot = bpf_map_lookup_elem(&slots, &index);
 	if (!slot || slot->status != THREAD_LIVE)
 		return;
 	if (slot->state >= STATE_BLOCKED_NETWORK)
@@ -231,6 +249,8 @@ static __always_inline void switch_in(struct task_struct *task, u64 now)
 	if (cpu) {
 		cpu->clock_offset_ns = now - task->se.exec_start;
 		cpu->arrived_ns = now;
+		cpu->current_index = index;
+		cpu->current = (u64)task;
 	}
 }
 
@@ -618,43 +638,53 @@ int on_leave(struct pt_regs *ctx)
 
 /* ---- sockets ---- */
 
-/* The current thread's slot, if it belongs to the target, and the time. */
-static __always_inline struct thread_slot *socket_user(u64 *time_ns)
+/* The current thread's slot, if it belongs to the target and is recorded. */
+static __always_inline struct thread_slot *socket_user(void)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	if (!is_target(task))
 		return NULL;
-	struct thread_slot *slot = find_slot(task);
-	if (!slot || slot->status != THREAD_LIVE)
-		return NULL;
-	u64 now = *time_ns = bpf_ktime_get_ns();
+	struct thread_slot *slot = running_slot(task);
+	return slot && slot->status == THREAD_LIVE ? slot : NULL;
+}
+
+/* The time, and what is to be seen to before a socket's event of this thread; 0: too late. */
+static __always_inline u64 socket_used(struct thread_slot *slot)
+{
+	u64 now = bpf_ktime_get_ns();
 	if (is_abandoned(now))
-		return NULL;
+		return 0;
 	if (slot->state != STATE_ON_CPU)
-		came_unseen(slot, task, now);
+		came_unseen(slot, bpf_get_current_task_btf(), now);
 	if (may_have_returned(slot))
-		end_returned(slot, task, now);
-	return slot;
+		end_returned(slot, bpf_get_current_task_btf(), now);
+	return now;
 }
 
 /* A receive returns: data, the end of the stream, or no data yet. */
 static __always_inline void receive_ends(u64 socket, s32 result, u32 flags)
 {
-	u64 now;
-	struct thread_slot *slot = socket_user(&now);
-	if (slot && config.flow)
+	struct thread_slot *slot = socket_user();
+	if (!slot || (config.flow && is_rest(slot, socket, result, flags)))
+		return;
+	u64 now = socket_used(slot);
+	if (!now)
+		return;
+	if (config.flow)
 		flow_received(slot, socket, result, flags, now);
-	else if (slot)
+	else
 		received(slot, socket, now);
 }
 
 static __always_inline void send_ends(u64 socket, s32 result)
 {
-	u64 now;
-	struct thread_slot *slot = socket_user(&now);
-	if (slot && config.flow)
+	struct thread_slot *slot = socket_user();
+	u64 now = slot ? socket_used(slot) : 0;
+	if (!now)
+		return;
+	if (config.flow)
 		flow_sent(slot, socket, result, now);
-	else if (slot)
+	else
 		sent(slot, socket, result, now);
 }
 

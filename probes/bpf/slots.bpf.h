@@ -36,13 +36,17 @@ struct {
 	__type(value, struct slot_ref);
 } slot_of_task SEC(".maps");
 
+/* The index of the task's slot, beyond all of them if it has none. */
+static __always_inline u32 slot_index(struct task_struct *task)
+{
+	struct slot_ref *ref = bpf_task_storage_get(&slot_of_task, task, NULL, 0);
+	return ref ? ref->index_plus_one - 1 : MARK_NO_ROOM;
+}
+
 /* The task's slot, or NULL. Never makes one: see threads.bpf.h. */
 static __always_inline struct thread_slot *find_slot(struct task_struct *task)
 {
-	struct slot_ref *ref = bpf_task_storage_get(&slot_of_task, task, NULL, 0);
-	if (!ref)
-		return NULL;
-	u32 index = ref->index_plus_one - 1;
+	u32 index = slot_index(task);
 	return bpf_map_lookup_elem(&slots, &index);
 }
 

@@ -98,7 +98,8 @@ class CpuCounts(ctypes.Structure):
         ("running_ns", ctypes.c_uint64),
         ("sample_count", ctypes.c_uint64),
         ("arrived_ns", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64 * 2),
+        ("current", ctypes.c_uint64),
+        ("current_index", ctypes.c_uint64),
     )
 
 
