@@ -140,6 +140,7 @@ static double scheduler_cost(const struct reading *before, const struct reading 
 	u64 runs;
 	double run_ns = runs_of(KIND_SCHEDULER, before, after, &runs);
 
+	run_ns += CALL_NS * (double)runs;
 	if (runs && after->is_timed && has_ledger(level) &&
 	    (cpu_ns >= floor_ns || !meter.is_rate_of_load)) {
 		meter.is_rate_of_load = cpu_ns >= floor_ns;

@@ -14,9 +14,13 @@
 #include "budget.h"
 #include "engine.h"
 
-/* Cost of a trap in a server, as a multiple of its cost in a loop
- * (collectors/host/probe_costs/prices.py). */
-#define IN_SITU 1.5
+/*
+ * What is dearer in a server than in a loop, because its own work has filled the caches: a trap, as
+ * a multiple (collectors/host/probe_costs/prices.py), and to call a program at an event, beyond
+ * what the kernel counts as its run time. Measured: docs/measurements/overhead.md.
+ */
+#define IN_SITU 3.0
+#define CALL_NS 100.0
 
 /* The counters at an instant. */
 struct reading {

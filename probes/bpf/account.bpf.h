@@ -145,11 +145,11 @@ static __always_inline void charge(struct thread_slot *slot, u64 now)
 	u64 last = slot->last_ns;
 	if ((s64)(now - last) <= 0)
 		return;
-	if (slot->status == THREAD_PAUSED) {
+	if (unlikely(slot->status == THREAD_PAUSED)) {
 		charge_paused(slot, now);
 		return;
 	}
-	if (__sync_val_compare_and_swap(&slot->last_ns, last, now) != last) {
+	if (unlikely(__sync_val_compare_and_swap(&slot->last_ns, last, now) != last)) {
 		now = bpf_ktime_get_ns();
 		last = slot->last_ns;
 		if ((s64)(now - last) <= 0)
@@ -165,7 +165,7 @@ static __always_inline void charge(struct thread_slot *slot, u64 now)
 	if (FAULT_LOSES_TIME())
 		return;
 	__sync_fetch_and_add(&slot->ns[owner][state], spent);
-	if (slot->handshake.active) {
+	if (unlikely(slot->handshake.active)) {
 		__sync_fetch_and_add(&slot->handshake.state_ns[state], spent);
 		if (owner >= PHASE_HANDSHAKE && owner <= PHASE_CERTIFICATE)
 			__sync_fetch_and_add(

@@ -26,7 +26,7 @@ enum { RECORD_ALONE_BYTES = 1024 };
 
 static __always_inline bool is_from_client(struct thread_slot *slot, u64 socket)
 {
-	return socket && (socket == slot->client_socket || is_accepted(socket));
+	return socket && (likely(socket == slot->client_socket) || is_accepted(socket));
 }
 
 /*
@@ -42,7 +42,7 @@ static __always_inline bool may_serve(struct thread_slot *slot, u64 socket)
 
 static __always_inline void serve(struct thread_slot *slot, u64 now)
 {
-	if (slot->base == PHASE_COMMAND)
+	if (likely(slot->base == PHASE_COMMAND))
 		return;
 	charge(slot, now);
 	slot->base = PHASE_COMMAND;
@@ -147,7 +147,7 @@ static __always_inline void flow_received(struct thread_slot *slot, u64 socket, 
 
 	if (!may_serve(slot, socket) || !is_from_client(slot, socket))
 		return;
-	if (slot->flags & FLAG_RECEIVES) {
+	if (unlikely(slot->flags & FLAG_RECEIVES)) {
 		if (result > 0)
 			slot->flags |= FLAG_RECEIVED;
 		return;
@@ -180,7 +180,7 @@ static __always_inline void flow_sent(struct thread_slot *slot, u64 socket, s32 
 		slot->sent_socket = socket;
 	if (!(slot->flags & FLAG_BEGUN) || result <= 0 || !is_from_client(slot, socket))
 		return;
-	if ((slot->flags & file) == file) /* the client's file has come */
+	if (unlikely((slot->flags & file) == file)) /* the client's file has come */
 		slot->flags &= ~file;
 	slot->flags |= FLAG_ANSWERED;
 	slot->answered_ns = now;

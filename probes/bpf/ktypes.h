@@ -34,6 +34,11 @@ typedef _Bool bool;
 #define false 0
 #define NULL ((void *)0)
 
+/* Code that hardly ever runs is put behind the code that does: less of it is fetched into caches.
+ */
+#define likely(condition) __builtin_expect(!!(condition), 1)
+#define unlikely(condition) __builtin_expect(!!(condition), 0)
+
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,

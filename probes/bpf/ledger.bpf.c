@@ -41,10 +41,10 @@ static __always_inline struct thread_slot *running_slot(struct task_struct *task
 {
 	struct cpu_counts *cpu = find_cpu(bpf_get_smp_processor_id());
 
-	if (cpu && cpu->current == (u64)task) {
+	if (likely(cpu && cpu->current == (u64)task)) {
 		u32 index = cpu->current_index;
 		struct thread_slot *slot = bpf_map_lookup_elem(&slots, &index);
-		if (slot && slot->tid == task->pid)
+		if (likely(slot && slot->tid == task->pid))
 			return slot;
 	}
 	return find_slot(task);
@@ -82,7 +82,7 @@ static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct
 	s64 choice_most = CHOICE_MOST_NS;
 	struct cpu_clocks clocks;
 
-	if (!slot->run_start_ns)
+	if (unlikely(!slot->run_start_ns))
 		return now;
 	if (read_clocks(task, now, &clocks)) {
 		late = (s64)(clocks.lag_ns - slot->came.lag_ns);
@@ -94,12 +94,12 @@ static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct
 	}
 	slot->steal_ns += stolen + FAULT_STEALS(now - slot->run_start_ns);
 	/* The scheduler looks at its clock at every tick. */
-	if ((runnable && late < TICK_NS) || (late < 0 && late > -TICK_NS)) {
+	if (unlikely((runnable && late < TICK_NS) || (late < 0 && late > -TICK_NS))) {
 		slot->handed_ns += late;
 		return now;
 	}
 	gap -= stolen;
-	if (runnable || gap < 0 || gap > choice_most)
+	if (unlikely(runnable || gap < 0 || gap > choice_most))
 		return now;
 	if (slot->last_ns > now - gap)
 		slot->handed_ns += slot->last_ns - (now - gap);
@@ -112,7 +112,7 @@ static __always_inline void woken(struct thread_slot *slot, u64 now)
 	charge(slot, now);
 	finish_wait(slot, now);
 	if (slot->owner == PHASE_IDLE) {
-		if (slot->flags & FLAG_PARK)
+		if (unlikely(slot->flags & FLAG_PARK))
 			slot->base = PHASE_CONNECT;
 		if (slot->flags & (FLAG_PARK | FLAG_AWAIT | FLAG_POOL))
 			slot->base_start_ns = now;
@@ -178,7 +178,7 @@ static __noinline void came_unseen(struct thread_slot *slot, struct task_struct 
 static __always_inline void end_returned(struct thread_slot *slot, struct task_struct *task,
 					 u64 now)
 {
-	if (may_have_returned(slot)) {
+	if (unlikely(may_have_returned(slot))) {
 		struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
 		drop_returned(slot, now, REGS_SP(user));
 	}
@@ -190,14 +190,14 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 	struct thread_slot *slot = running_slot(task);
 	struct wait wait;
 
-	if (!slot || slot->status != THREAD_LIVE)
+	if (unlikely(!slot || slot->status != THREAD_LIVE))
 		return;
-	if (slot->state != STATE_ON_CPU)
+	if (unlikely(slot->state != STATE_ON_CPU))
 		came_unseen(slot, task, now);
 	s64 handed_before_ns = slot->handed_ns;
 	charge(slot, left_cpu(slot, task, now, !left_as));
 	count_stay(task, slot, slot->handed_ns - handed_before_ns);
-	if (exiting && left_as & TASK_DEAD) {
+	if (unlikely(exiting && left_as & TASK_DEAD)) {
 		read_last_counts(task, slot, now);
 		slot->exit_ns = slot->last_ns;
 		close_account(task);
@@ -205,7 +205,7 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 	}
 	slot->seen_count++;
 	slot->sched_cpu_ns = task->se.sum_exec_runtime;
-	if (!left_as) {
+	if (unlikely(!left_as)) {
 		if (config.covered_by_tracepoint)
 			pending_preempted(task, slot, now);
 		slot->state = STATE_RUNNABLE;
@@ -226,7 +226,7 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 	    ((slot->flags & (FLAG_AWAIT | FLAG_POOL) && wait.state == STATE_BLOCKED_NETWORK) ||
 	     (slot->flags & (FLAG_PARK | FLAG_POOL) && wait.condition)))
 		slot->owner = PHASE_IDLE;
-	if (slot->handshake.active && wait.state == STATE_BLOCKED_NETWORK)
+	if (unlikely(slot->handshake.active) && wait.state == STATE_BLOCKED_NETWORK)
 		slot->handshake.network_wait_count++;
 	walk_wait(ctx, task, slot);
 }
@@ -235,9 +235,9 @@ static __always_inline void switch_in(struct task_struct *task, u64 now)
 {
 	u32 index = slot_index(task);
 	struct thread_slot *slot = bpf_map_lookup_elem(&slots, &index);
-	if (!slot || slot->status != THREAD_LIVE)
+	if (unlikely(!slot || slot->status != THREAD_LIVE))
 		return;
-	if (slot->state >= STATE_BLOCKED_NETWORK)
+	if (unlikely(slot->state >= STATE_BLOCKED_NETWORK))
 		woken(slot, now - waited_unseen_ns(slot, task, now));
 	charge(slot, now);
 	slot->state = STATE_ON_CPU;
@@ -262,7 +262,7 @@ int on_switch(u64 *ctx)
 	s32 tgid = config.tgid;
 	bool out = prev->tgid == tgid, in = next->tgid == tgid;
 
-	if ((!out && !in) || lifecycle.executed_ns || FAULT_DROPS_SWITCH())
+	if (likely(!out && !in) || lifecycle.executed_ns || FAULT_DROPS_SWITCH())
 		return 0;
 	u64 now = bpf_ktime_get_ns();
 	if (is_abandoned(now))
@@ -654,9 +654,9 @@ static __always_inline u64 socket_used(struct thread_slot *slot)
 	u64 now = bpf_ktime_get_ns();
 	if (is_abandoned(now))
 		return 0;
-	if (slot->state != STATE_ON_CPU)
+	if (unlikely(slot->state != STATE_ON_CPU))
 		came_unseen(slot, bpf_get_current_task_btf(), now);
-	if (may_have_returned(slot))
+	if (unlikely(may_have_returned(slot)))
 		end_returned(slot, bpf_get_current_task_btf(), now);
 	return now;
 }

@@ -94,7 +94,7 @@ static __always_inline void pending_preempted(struct task_struct *task, struct t
 /* The thread has its CPU back: see pending_preempted(). */
 static __always_inline void pending_runs(struct thread_slot *slot, u64 now)
 {
-	if (!(slot->flags & FLAG_SEND_ENDS))
+	if (likely(!(slot->flags & FLAG_SEND_ENDS)))
 		return;
 	slot->flags &= ~FLAG_SEND_ENDS;
 	if (is_sending(slot))

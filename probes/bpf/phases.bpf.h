@@ -133,7 +133,7 @@ __noinline int drop_returned(struct thread_slot *slot, u64 now, u64 sp)
 static __always_inline bool may_have_returned(struct thread_slot *slot)
 {
 	u32 depth = slot->depth;
-	return depth && depth <= MAX_FRAMES &&
+	return unlikely(depth) && depth <= MAX_FRAMES &&
 	       slot->frames[(depth - 1) & (MAX_FRAMES - 1)].flags & FRAME_RETURNS;
 }
 

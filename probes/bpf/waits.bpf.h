@@ -134,9 +134,10 @@ static __always_inline void classify_wait(struct task_struct *task, struct threa
 		kind = config.wait_kind[number & (MAX_SYSCALLS - 1)];
 	wait->state = STATE_BLOCKED_OTHER;
 	wait->kind = kind;
-	if (kind == WAIT_NETWORK || kind == WAIT_RECEIVE || kind == WAIT_POLL ||
-	    kind == WAIT_EPOLL ||
-	    (kind == WAIT_READ && slot && slot->flags & FLAG_AWAIT && !slot->pending.kind)) {
+	if (likely(kind == WAIT_NETWORK || kind == WAIT_RECEIVE || kind == WAIT_POLL ||
+		   kind == WAIT_EPOLL ||
+		   (kind == WAIT_READ && slot && slot->flags & FLAG_AWAIT &&
+		    !slot->pending.kind))) {
 		/* While it certainly awaits a command, it can only wait for the socket. */
 		wait->state = STATE_BLOCKED_NETWORK;
 	} else if (BPF_CORE_READ_BITFIELD(task, in_iowait) || kind == WAIT_DISK) {
@@ -154,7 +155,7 @@ static __always_inline void walk_wait(void *ctx, struct task_struct *task, struc
 {
 	u32 mask = control.offcpu_mask;
 	slot->flags &= ~FLAG_WAIT_STACK;
-	if (slot->owner == PHASE_IDLE || bpf_get_prandom_u32() & mask)
+	if (likely(slot->owner == PHASE_IDLE || bpf_get_prandom_u32() & mask))
 		return;
 	slot->wait_weight = mask + 1;
 	slot->wait_kernel_stack =
@@ -166,7 +167,7 @@ static __always_inline void walk_wait(void *ctx, struct task_struct *task, struc
 
 static __always_inline void finish_wait(struct thread_slot *slot, u64 now)
 {
-	if (!(slot->flags & FLAG_WAIT_STACK))
+	if (likely(!(slot->flags & FLAG_WAIT_STACK)))
 		return;
 	slot->flags &= ~FLAG_WAIT_STACK;
 	struct offcpu_key key = {
