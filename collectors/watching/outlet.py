@@ -60,9 +60,17 @@ class Watched:
 class Outlet:
     """Of one server, through its restarts."""
 
-    def __init__(self, sink: Sink, raw: RawCaptures | None, tell: Callable[[str], None]) -> None:
-        """`raw`: where the windows of the last hours are kept, if they are."""
+    def __init__(
+        self,
+        sink: Sink,
+        raw: RawCaptures | None,
+        tell: Callable[[str], None],
+        close: Callable[[], object],
+    ) -> None:
+        """`raw`: where the windows of the last hours are kept, if they are; `close`: both."""
         self._sink, self._raw, self._tell = sink, raw, tell
+        self.close = close
+        """Write what is left, and give up the claim of the server's place in the data."""
         self.own_cpu_ns = 0
         """CPU time of tlstax and its recorder for it, as far as its windows have it."""
 
@@ -113,6 +121,12 @@ class Outlet:
             status = close()
             self._sink.detached()
         return status
+
+    def settle(self) -> None:
+        """While nothing is recorded: write what was found out about the last hour meanwhile."""
+        if self._raw:
+            self._raw.take_named()
+        self._sink.settle()
 
 
 def how_it_ended(ending: str, status: int, said: str) -> str:

@@ -46,6 +46,11 @@ class CpuTurns:
         self.turn(self._turn)
         return self._spent_ns[server]
 
+    def forget(self, server: Hashable) -> None:
+        """What was for a server is of no interest any more."""
+        self.turn(self._turn)
+        self._spent_ns.pop(server, None)
+
     def leave_out(self, act: Callable[[], object]) -> None:
         """Count nothing of what this does: it is known from elsewhere."""
         self.turn(self._turn)

@@ -37,7 +37,7 @@ def watching(tables: Tables, tmp_path: Path) -> Watching:
 
 @pytest.fixture
 def exposition(watching: Watching) -> Iterator[Exposition]:
-    served = Exposition(watching.counters, "127.0.0.1", 0)
+    served = Exposition(watching.servers, "127.0.0.1", 0)
     yield served
     served.close()
 

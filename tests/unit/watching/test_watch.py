@@ -86,6 +86,9 @@ class Host:
     def detached(self) -> None:
         self.did.append("detached")
 
+    def settle(self) -> None:
+        raise AssertionError("it is for servers that have gone")
+
     def close(self) -> None:
         raise AssertionError("whoever opened it closes it")
 
@@ -157,9 +160,8 @@ WINDOW: list[Row] = [schema.Window(1, None, 0, 10 * SECOND_NS, 1, "flow")]
 
 def run(host: Host, name: str = "mysqld", pid: int = 0, budget: float | None = 0.005) -> list[str]:
     said: list[str] = []
-    Watch(
-        Watched(name, pid, budget, 10.0), Outlet(host, None, said.append), host, said.append
-    ).run()
+    outlet = Outlet(host, None, said.append, host.close)
+    Watch(Watched(name, pid, budget, 10.0), outlet, host, said.append).run()
     return said
 
 
