@@ -16,7 +16,7 @@ _Read = TypeVar("_Read")
 
 
 class ServerCounters:
-    """Counters by server: as many as the watch has hosts in its data, gone ones but a few."""
+    """Counters by server: of those that are recorded, and of those that are awaited."""
 
     def __init__(
         self, known: Mapping[str, Counters] | None = None, *, are_several: bool = False
@@ -26,11 +26,10 @@ class ServerCounters:
         self._known = dict(known or {})
         self._lock = threading.Lock()
 
-    def add(self, server: str) -> Counters:
-        """Count for a server from now on."""
+    def add(self, server: str, counters: Counters) -> None:
+        """Its metrics begin."""
         with self._lock:
-            made = self._known[server] = Counters()
-        return made
+            self._known[server] = counters
 
     def remove(self, server: str) -> None:
         """Its metrics end here."""

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tlstax.analysis.fleet.continuous.counters import Counters
 from tlstax.analysis.fleet.continuous.rollups import Destination, Rollups
 from tlstax.analysis.fleet.continuous.server_counters import ServerCounters
 from tlstax.analysis.fleet.store import parquet_files
@@ -44,10 +45,11 @@ class Sinks:
             if pushed:
                 stack.callback(pushed.close)  # after the rollups, which explain the last hour
                 tell(f"profiles are sent to {pushed.endpoint} every hour")
-            counters = self._servers.add(host)
-            stack.callback(self._servers.remove, host)
+            counters = Counters()
             rollups = Rollups(to, tell, counters, explained=pushed.add if pushed else None)
             stack.callback(rollups.close)
+            self._servers.add(host, counters)
+            stack.callback(self._servers.remove, host)
             yield rollups
 
     @contextlib.contextmanager
