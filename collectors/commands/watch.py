@@ -4,7 +4,8 @@
     tlstax watch --name mariadbd --output /var/lib/tlstax
     tlstax watch --name mariadbd --output /var/lib/tlstax --listen 127.0.0.1:9917
 
-    tlstax watch --name mysqld --all --output /var/lib/tlstax      several servers of this host
+    tlstax watch --name mysqld --all --output /var/lib/tlstax      several servers of this host,
+                                                 found by name; not by unit, container or pod
 
 The server may be started later, restarted and upgraded. Every rollup (a minute, or 10 s) writes the
 sums of that time: the ledger, handshakes, wall times, losses, and what tlstax itself cost. They are
