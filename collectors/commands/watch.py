@@ -4,8 +4,8 @@
     tlstax watch --name mariadbd --output /var/lib/tlstax
     tlstax watch --name mariadbd --output /var/lib/tlstax --listen 127.0.0.1:9917
 
-    tlstax watch --name mysqld --all --output /var/lib/tlstax      several servers of this host,
-                                                 found by name; not by unit, container or pod
+    tlstax watch --name mysqld --all --output /var/lib/tlstax      several servers of this host
+    tlstax watch --name mysqld --all --pod 2f1e8d3a --output /var/lib/tlstax      of those in a pod
 
 The server may be started later, restarted and upgraded. Every rollup (a minute, or 10 s) writes the
 sums of that time: the ledger, handshakes, wall times, losses, and what tlstax itself cost. They are
@@ -25,8 +25,15 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.commands.options import NO_BUDGET, accept_option, budget
+from tlstax.collectors.commands.options import (
+    NO_BUDGET,
+    accept_option,
+    budget,
+    group_of,
+    group_options,
+)
 from tlstax.collectors.commands.stop_flag import StopFlag
+from tlstax.collectors.process.control_groups import ID_LEAST, Group
 from tlstax.collectors.watching.outlet import Outlet, Watched
 from tlstax.collectors.watching.outlets import Outlets
 from tlstax.collectors.watching.raw_captures import RawCaptures
@@ -77,6 +84,7 @@ def register(
         action="store_true",
         help="record all servers of that name, each as a host of its own in the data",
     )
+    group_options(parser, "and")
     parser.add_argument(
         "-o", "--output", type=folder, required=True, metavar="DIR", help="folder of the data set"
     )
@@ -193,9 +201,12 @@ def run(options: argparse.Namespace) -> int:
             ExitCode.USAGE,
         )
     _refuse_with_all(options)
+    group = _group(options)
     stop = StopFlag()
     share = None if options.budget == NO_BUDGET else options.budget
-    watched = Watched(options.name, options.pid, share, WINDOW_S, accepted=options.accept)
+    watched = Watched(
+        *(options.name, options.pid, share, WINDOW_S), accepted=options.accept, group=group
+    )
     options.host = options.host or platform.node()
     sinks = options.sinks(
         *(options.output, options.cluster, options.every, options.keep),
@@ -234,6 +245,20 @@ def _refuse_with_all(options: argparse.Namespace) -> None:
                 f"Leave {name} out, or watch each server by its own tlstax with --pid and --host",
                 ExitCode.USAGE,
             )
+
+
+def _group(options: argparse.Namespace) -> Group:
+    """What the server must belong to, besides its name. Raises TlstaxError (USAGE)."""
+    group = group_of(options)
+    if (options.pid and any(group)) or group.has_short_id:
+        is_short = group.has_short_id
+        raise TlstaxError(
+            f"{group} is too short" if is_short else f"a pid and {group} were given",
+            f"an id needs at least {ID_LEAST} digits" if is_short else "a pid says which it is",
+            "Give more of it" if is_short else "Give --name instead of --pid",
+            ExitCode.USAGE,
+        )
+    return group
 
 
 def _outlet(options: argparse.Namespace, sinks: Sinks, label: str) -> Outlet:

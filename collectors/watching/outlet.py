@@ -3,11 +3,12 @@
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from tlstax.collectors.capture import schema
 from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
+from tlstax.collectors.process.control_groups import Group
 from tlstax.collectors.recording.by_recorder.session import RecorderSession
 from tlstax.collectors.recording.programs.expected_cost import budget_summary
 from tlstax.collectors.recording.windows import WindowTotals
@@ -36,6 +37,12 @@ class Watched:
     window_s: float
     level: Level = Level.FLOW
     accepted: Sequence[str] = ()
+    group: Group = field(default_factory=Group)
+
+    @property
+    def who(self) -> str:
+        """As part of a sentence."""
+        return f"called {self.name}" + (f" of {self.group}" if any(self.group) else "")
 
     def arguments(self, prepared: Prepared) -> list[str]:
         """Those of the recorder for a server."""

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.host.clock import cpu_used_ns, monotonic_ns
-from tlstax.collectors.process.find_process import pids_of_name
+from tlstax.collectors.process.find_process import pids_in_group
 from tlstax.collectors.process.target_fate import program_of
 from tlstax.collectors.recording.by_recorder.asked import Asked, Recorded
 from tlstax.collectors.recording.by_recorder.child import RecorderChild, ServerPart
@@ -126,9 +126,9 @@ class WatchAll:
 
     def _look(self) -> None:
         """Attach to those that are there and not recorded."""
-        name, now_ns = self._watched.name, monotonic_ns()
+        now_ns = monotonic_ns()
         recorded = {server.pid for group in self._groups for server in group.servers}
-        found = pids_of_name(name)
+        found = pids_in_group(self._watched.group, self._watched.name)
         pids = [pid for pid in found if pid not in recorded and not self._labels.is_refused(pid)]
         settled_ns = now_ns + _SETTLE_NS if self._has_looked else now_ns
         self._candidates = {
@@ -139,7 +139,7 @@ class WatchAll:
             self._counted_ns.pop(label, None)
             self._turns.forget(label)
         if not (found or self._has_looked):
-            self._tell(f"waiting for processes called {name}")
+            self._tell(f"waiting for processes {self._watched.who}")
         self._has_looked = True
         due = [pid for pid, one in self._candidates.items() if one.due_ns <= now_ns + _TOGETHER_NS]
         if due:

@@ -89,3 +89,19 @@ def test_a_failed_folder_of_raw_windows_leaves_no_claim(tmp_path: Path) -> None:
         watch._outlet(options, sinks, "3306")
     outlet.close()
     watch._outlet(options, sinks, "3306").close()
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("--pid 1 --unit mariadb", "a pid and unit mariadb were given"),
+        ("--name x --pod 2f1e", "pod 2f1e is too short"),
+        ("--name x --all --container 2f1e", "container 2f1e is too short"),
+    ],
+)
+def test_a_group_that_means_nothing_is_refused(
+    words: str, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["watch", "--output", str(tmp_path / "d"), *words.split()]) == ExitCode.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert what in line

@@ -14,6 +14,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.schema import Row
 from tlstax.collectors.preflight.safety import Safety
+from tlstax.collectors.process.control_groups import Group
 from tlstax.collectors.watching import labels, outlets, watch_all
 from tlstax.collectors.watching.outlet import Outlet, Watched
 from tlstax.collectors.watching.outlets import Outlets
@@ -43,8 +44,8 @@ class Host:
         self.recorders: list[list[int]] = []
         self.told: list[str] = []
 
-    def pids_of_name(self, name: str) -> list[int]:
-        assert name == "mysqld"
+    def pids_in_group(self, group: Group, name: str) -> list[int]:
+        assert (group, name) == (Group("one"), "mysqld")
         found = self.pids.pop(0) if self.pids else []
         if not self.pids:
             self.requested = True
@@ -109,7 +110,7 @@ class Sink:
 def host_of(monkeypatch: pytest.MonkeyPatch) -> Host:
     """One without servers."""
     made = Host()
-    for name in ("pids_of_name", "prepare", "program_of"):
+    for name in ("pids_in_group", "prepare", "program_of"):
         monkeypatch.setattr(watch_all, name, getattr(made, name))
     monkeypatch.setattr(labels, "server_marks", made.marks)
     monkeypatch.setattr(labels, "started_at", made.started_at)
@@ -213,5 +214,6 @@ def run(host: Host) -> list[str]:
     """Watch it; what was told."""
     told = host.told
     with closing(Outlets(host.open_outlet)) as outlets:
-        WatchAll(Watched("mysqld", 0, 0.005, 10.0), outlets, host, told.append).run()
+        watched = Watched("mysqld", 0, 0.005, 10.0, group=Group("one"))
+        WatchAll(watched, outlets, host, told.append).run()
     return told
