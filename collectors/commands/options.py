@@ -66,8 +66,8 @@ def group_options(parser: argparse.ArgumentParser, word: str) -> None:
     where.add_argument(
         "--container",
         metavar="ID",
-        help=f"{word} the id of its container, or its first {ID_LEAST} or more digits (LXC, nspawn: "
-        "the name)",
+        help=f"{word} the id of its container, or its first {ID_LEAST} or more digits (LXC, "
+        "nspawn: the name)",
     )
     where.add_argument(
         "--pod",

@@ -172,12 +172,11 @@ class WatchAll:
         """Record these with one recorder; one that fails is told and tried again later."""
         found: list[tuple[str, Prepared]] = []
         failed: list[tuple[int, TlstaxError]] = []
-        recorded = {one.label: one.pid for group in self._groups for one in group.servers}
+        recorded = {server.label for group in self._groups for server in group.servers}
         self._labels.seen_together(list(self._candidates))
         for pid in pids:
             try:
                 label = self._labels.of(pid, recorded)
-                recorded[label] = pid
                 self._turns.turn(label)
                 prepared = prepare(pid, self._watched.level, self._watched.accepted)
                 self._outlets.of(label)

@@ -244,7 +244,8 @@ def test_two_servers_of_a_name_are_refused_at_the_start(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def find(group: Group, name: str, *, may_be_all: bool) -> int:
-        assert may_be_all and not any(group)
+        assert may_be_all
+        assert not any(group)
         raise TlstaxError(f"2 processes are called {name}", "", "", ExitCode.TARGET)
 
     monkeypatch.setattr(watch, "find_in_group", find)
