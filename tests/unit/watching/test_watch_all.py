@@ -85,7 +85,7 @@ def test_none_that_can_be_recorded_is_an_error_at_the_start(host: Host) -> None:
 def test_it_waits_for_the_first_one(host: Host) -> None:
     host.pids = [[], [7], [7], []]
     told = run(host)
-    assert told[0] == "waiting for processes called mysqld"
+    assert told[0] == "waiting for processes called mysqld of unit one"
     assert host.recorders == [[7]]
 
 
