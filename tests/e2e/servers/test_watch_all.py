@@ -163,7 +163,7 @@ def test_servers_of_one_port_keep_their_own_data(
     (second,) = [pid for pid in pids if pid != first]
     hosts = {pid: f"db1-{long_label(server_marks(pid))}" for pid in pids}
     assert len({server_label(pid) for pid in pids}) == 1 < len(set(hosts.values()))
-    watch = WatchRun(tmp_path / "said", data, "--name", program.name, "--all")
+    watch = WatchRun(tmp_path / "said", data, "--name", program.name, "--all", "--raw", "0")
     watch.await_said("recording process", 2)
     connect(servers[0], COUNTS[0])
     await_true(lambda: handshakes(data) == {hosts[first]: COUNTS[0]}, lambda: watch.said)
@@ -202,7 +202,7 @@ def test_a_stream_that_cannot_be_read_leaves_no_second_recorder(
 ) -> None:
     """The recorder cannot leave one server, so it ends before the next one is attached."""
     watch = WatchRun(
-        *(tmp_path / "said", tmp_path / "data", "--name", program.name, "--all"),
+        *(tmp_path / "said", tmp_path / "data", "--name", program.name, "--all", "--raw", "0"),
         changes=UNREADABLE,
     )
     while watch.said.count("recording process") < 2 * len(servers):
@@ -234,7 +234,7 @@ def test_metrics_of_all_servers_are_at_one_address(
 ) -> None:  # fmt: skip
     port, name = free_port(), program.name
     hosts = [f"db1-{server_label(server.pid)}" for server in servers]
-    metrics = ("--listen", str(port), "--otlp", collector.address)
+    metrics = ("--listen", str(port), "--otlp", collector.address, "--raw", "0")
     watch = WatchRun(tmp_path / "said", tmp_path / "data", "--name", name, "--all", *metrics)
     watch.await_said("recording process", 2)
     ask = prometheus(port)
