@@ -36,7 +36,7 @@ COMMANDS = {
 PASSED = {
     "canary": {"duration": "collectors.commands.options:duration"},
     "attach": {"headline": "analysis.report.commands.report:headline"},
-    "watch": {"open_sink": "analysis.report.commands.watch_sink:open_sink"},
+    "watch": {"sinks": "analysis.report.commands.watch_sinks:Sinks"},
     "top": {
         "remote_options": "collectors.commands.remote:remote_options",
         "open_names": "collectors.process.live_names:open_names",

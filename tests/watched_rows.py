@@ -9,6 +9,7 @@ from typing import Any, Final
 from tlstax.analysis.fleet.columns import HOUR_NS
 from tlstax.analysis.fleet.continuous.counters import Counters
 from tlstax.analysis.fleet.continuous.rollups import Destination, Rollups
+from tlstax.analysis.fleet.continuous.server_counters import ServerCounters
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture import schema
 
@@ -49,6 +50,7 @@ class Watching:
     def __init__(self, data: Path, tables: Tables, host: str = "db1", **to: Any) -> None:
         self.said: list[str] = []
         self.counters = Counters()
+        self.servers = ServerCounters({host: self.counters})
         self.tables = tables
         first_ns = min(window.start_ns for window in tables.windows)
         self.offset_ns = NOON_NS + HOUR_NS // 2 - first_ns

@@ -55,6 +55,7 @@ META_KEYS: Final = {
     "end_cpu_ns": "CPU time of tlstax after the last window: the last of peers, naming functions",
     "recorded_with": "pids that the same recorder recorded, too: CPU time of tlstax is this "
     "server's part, its memory that of all; absent = none",
+    "recording_id": "the same in the captures of one recording of several servers; absent = one",
     "user_stacks": "how user stacks are walked: unwind tables, frame pointers or none",
     "unwind_bytes": "kernel memory of the unwind tables",
     "stack_walk_count": "user stacks that were walked by unwind tables",

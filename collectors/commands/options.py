@@ -54,34 +54,32 @@ def target_options(parser: argparse.ArgumentParser, *, many: bool = False) -> No
     else:
         who.add_argument("pid", nargs="?", type=int, metavar="PID", help="process id of the server")
     who.add_argument("--name", metavar="NAME", help="or its name, when only one process has it")
+    group_options(parser, "or")
+
+
+def group_options(parser: argparse.ArgumentParser, word: str) -> None:
+    """Add --unit, --container and --pod. `word` is `or`, or `and`: with --name they narrow it."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--unit", metavar="UNIT", help="or the systemd unit that it runs in, such as mariadb"
+        "--unit", metavar="UNIT", help=f"{word} the systemd unit that it runs in, such as mariadb"
     )
     where.add_argument(
         "--container",
         metavar="ID",
-        help=f"or the id of its container, or its first {ID_LEAST} or more digits (LXC, nspawn: "
-        "the name)",
+        help=f"{word} the id of its container, or its first {ID_LEAST} or more digits (LXC, "
+        "nspawn: the name)",
     )
     where.add_argument(
         "--pod",
         metavar="UID",
-        help=f"or the uid of its pod, or its first {UID_LEAST} or more digits; with --name, if it "
-        "has more processes",
+        help=f"{word} the uid of its pod, or its first {UID_LEAST} or more digits; with --name, if "
+        "it has more processes",
     )
 
 
 def target_group(options: argparse.Namespace) -> Group:
     """The unit, container or pod of `target_options`. Raises TlstaxError (USAGE)."""
-    group = Group(options.unit or "", options.container or "", options.pod or "")
-    if group.has_short_uid:
-        raise TlstaxError(
-            f"pod {group.pod} is too short",
-            f"a uid needs at least {UID_LEAST} digits",
-            f"Give the pod's uid, or its first {UID_LEAST} or more digits",
-            ExitCode.USAGE,
-        )
+    group = group_of(options)
     if options.pid is None and options.name is None and not any(group):
         raise TlstaxError(
             "no process was given",
@@ -94,6 +92,19 @@ def target_group(options: argparse.Namespace) -> Group:
             f"a pid and {group} were given",
             "a pid says which process it is",
             "Give one of them",
+            ExitCode.USAGE,
+        )
+    return group
+
+
+def group_of(options: argparse.Namespace) -> Group:
+    """That of `group_options`. Raises TlstaxError (USAGE)."""
+    group = Group(options.unit or "", options.container or "", options.pod or "")
+    if group.has_short_uid:
+        raise TlstaxError(
+            f"pod {group.pod} is too short",
+            f"a uid needs at least {UID_LEAST} digits",
+            f"Give the pod's uid, or its first {UID_LEAST} or more digits",
             ExitCode.USAGE,
         )
     return group

@@ -5,6 +5,7 @@
     tlstax watch --name mariadbd --output /var/lib/tlstax --listen 127.0.0.1:9917
 
     tlstax watch --name mysqld --all --output /var/lib/tlstax      several servers of this host
+    tlstax watch --name mysqld --all --pod 2f1e8d3a --output /var/lib/tlstax      of those in a pod
 
 The server may be started later, restarted and upgraded. Every rollup (a minute, or 10 s) writes the
 sums of that time: the ledger, handshakes, wall times, losses, and what tlstax itself cost. They are
@@ -14,20 +15,27 @@ cannot be recorded, or the one of --pid has ended; 6 the folder cannot be writte
 """
 
 import argparse
-import contextlib
 import platform
 import re
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.commands.options import NO_BUDGET, accept_option, budget
+from tlstax.collectors.commands.options import (
+    NO_BUDGET,
+    accept_option,
+    budget,
+    group_of,
+    group_options,
+)
 from tlstax.collectors.commands.stop_flag import StopFlag
+from tlstax.collectors.process.control_groups import ID_LEAST, Group
 from tlstax.collectors.watching.outlet import Outlet, Watched
+from tlstax.collectors.watching.outlets import Outlets
 from tlstax.collectors.watching.raw_captures import RawCaptures
 from tlstax.collectors.watching.sink import Sink
 from tlstax.collectors.watching.watch import Watch
@@ -42,11 +50,24 @@ _DAY_S: Final = 86400
 _UNITS_S: Final = {"h": 3600, "d": _DAY_S}
 _EVERY_S: Final = {"10s": 10, "60s": 60, "1m": 60}
 
-OpenSink = Callable[..., AbstractContextManager[Sink]]
+
+class Sinks(Protocol):
+    """Where the rows of all servers go."""
+
+    def of(self, host: str, tell: Callable[[str], None]) -> AbstractContextManager[Sink]:
+        """Those of one server, which is a host of the data set."""
+
+    def served(
+        self, listen: tuple[str, int] | None, otlp: str, host: str, tell: Callable[[str], None]
+    ) -> AbstractContextManager[object]:
+        """Their metrics, as long as it is open."""
+
+
+OpenSinks = Callable[..., Sinks]
 
 
 def register(
-    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]", open_sink: OpenSink
+    subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]", sinks: OpenSinks
 ) -> None:
     """Add `tlstax watch`."""
     parser = subparsers.add_parser(
@@ -63,6 +84,7 @@ def register(
         action="store_true",
         help="record all servers of that name, each as a host of its own in the data",
     )
+    group_options(parser, "and")
     parser.add_argument(
         "-o", "--output", type=folder, required=True, metavar="DIR", help="folder of the data set"
     )
@@ -104,7 +126,7 @@ def register(
     parser.add_argument("--host", default="", metavar="NAME", help="name of the host in the data")
     parser.add_argument("--cluster", default="", metavar="NAME", help="cluster that it is of")
     accept_option(parser)
-    parser.set_defaults(run=run, open_sink=open_sink)
+    parser.set_defaults(run=run, sinks=sinks)
 
 
 def folder(text: str) -> Path:
@@ -179,14 +201,25 @@ def run(options: argparse.Namespace) -> int:
             ExitCode.USAGE,
         )
     _refuse_with_all(options)
+    group = _group(options)
     stop = StopFlag()
     share = None if options.budget == NO_BUDGET else options.budget
-    watched = Watched(options.name, options.pid, share, WINDOW_S, accepted=options.accept)
-    with contextlib.ExitStack() as stack:
-        if options.all:
-            WatchAll(watched, lambda label: _outlet(options, stack, label), stop, _tell).run()
-        else:
-            outlet = _outlet(options, stack, "")
+    watched = Watched(
+        *(options.name, options.pid, share, WINDOW_S), accepted=options.accept, group=group
+    )
+    options.host = options.host or platform.node()
+    sinks = options.sinks(
+        *(options.output, options.cluster, options.every, options.keep),
+        *(options.otlp_profiles or "", options.all),
+    )
+    # Metrics end before what they are of.
+    served = (options.listen, options.otlp or "", options.host, _tell)
+    if options.all:
+        made = Outlets(lambda label: _outlet(options, sinks, label))
+        with closing(made) as outlets, sinks.served(*served):
+            WatchAll(watched, outlets, stop, _tell).run()
+    else:
+        with closing(_outlet(options, sinks, "")) as outlet, sinks.served(*served):
             Watch(watched, outlet, stop, _tell).run()
     if not stop.requested:
         raise TlstaxError(
@@ -202,9 +235,7 @@ def _refuse_with_all(options: argparse.Namespace) -> None:
     """Raise TlstaxError (USAGE) for what is for one server."""
     given = {
         "--pid": (options.pid, "it means all servers of a name"),
-        "--listen": (options.listen, "these metrics have no label for a server"),
-        "--otlp": (options.otlp, "these metrics have no attribute for a server"),
-        "--otlp-profiles": (options.otlp_profiles, "these have no attribute for a server"),
+        "--otlp-profiles": (options.otlp_profiles, "profiles have no attribute for a server"),
     }
     for name, (is_given, why) in given.items():
         if options.all and is_given:
@@ -216,26 +247,38 @@ def _refuse_with_all(options: argparse.Namespace) -> None:
             )
 
 
-def _outlet(options: argparse.Namespace, stack: contextlib.ExitStack, label: str) -> Outlet:
-    """Where the windows of a server go; one of several is a host of its own there."""
-    host = options.host or platform.node()
-    host += f"-{label}" if label else ""
+def _group(options: argparse.Namespace) -> Group:
+    """What the server must belong to, besides its name. Raises TlstaxError (USAGE)."""
+    group = group_of(options)
+    if (options.pid and any(group)) or group.has_short_id:
+        is_short = group.has_short_id
+        raise TlstaxError(
+            f"{group} is too short" if is_short else f"a pid and {group} were given",
+            f"an id needs at least {ID_LEAST} digits" if is_short else "a pid says which it is",
+            "Give more of it" if is_short else "Give --name instead of --pid",
+            ExitCode.USAGE,
+        )
+    return group
+
+
+def _outlet(options: argparse.Namespace, sinks: Sinks, label: str) -> Outlet:
+    """Where the windows of a server go; one of several is a host of its own there.
+
+    Raises TlstaxError; then nothing of it stays open.
+    """
+    host = f"{options.host}-{label}" if label else options.host
 
     def tell(text: str) -> None:
         _tell(f"{label}: {text}" if label else text)
 
-    sink = stack.enter_context(
-        options.open_sink(
-            *(options.output, host, options.cluster, options.every, options.keep),
-            *(options.listen, options.otlp or "", options.otlp_profiles or "", tell),
-        )
-    )
-    if not options.raw:
-        return Outlet(sink, None, tell)
-    name = re.sub(r"[^\w.-]", "_", host, flags=re.ASCII)
-    raw = RawCaptures(options.output / "raw" / name, options.raw, tell, sink.recorded)
-    stack.callback(raw.close)
-    return Outlet(sink, raw, tell)
+    with ExitStack() as opened:
+        sink = opened.enter_context(sinks.of(host, tell))
+        raw = None
+        if options.raw:
+            name = re.sub(r"[^\w.-]", "_", host, flags=re.ASCII)
+            raw = RawCaptures(options.output / "raw" / name, options.raw, tell, sink.recorded)
+            opened.callback(raw.close)
+        return Outlet(sink, raw, tell, opened.pop_all().close)
 
 
 def _tell(text: str) -> None:

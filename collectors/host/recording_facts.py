@@ -3,6 +3,7 @@
 
 import os
 import platform
+import secrets
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +33,11 @@ def recording_facts(engine: str, level: str, **further: object) -> list[schema.M
         "privacy": PRIVACY,
     }
     return [schema.Meta(key, str(value)) for key, value in values.items()]
+
+
+def new_recording_id() -> str:
+    """What tells the captures of one recording of several servers from those of others."""
+    return secrets.token_hex(8)
 
 
 def cpu_facts() -> dict[str, object]:

@@ -83,6 +83,11 @@ def pids_of_name(name: str, proc: Path = PROC) -> list[int]:
     return [pid for pid in pids if pid != own and name in _names(proc / str(pid))]
 
 
+def pids_in_group(group: Group, name: str, proc: Path = PROC) -> list[int]:
+    """Those of a unit, container or pod; `Group()` is no restriction."""
+    return [pid for pid in pids_of_name(name, proc) if group.holds(group_text(proc / str(pid)))]
+
+
 def _names(process: Path) -> set[str]:
     """The names that select a process; empty for kernel threads and zombies."""
     try:

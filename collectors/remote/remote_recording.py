@@ -16,6 +16,7 @@ from typing import Self
 
 from tlstax import TlstaxError
 from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.host.recording_facts import new_recording_id
 from tlstax.collectors.recording.by_recorder.live_stream import LiveStream
 from tlstax.collectors.remote.connection import Connection, LifeLine, Tell
 from tlstax.collectors.remote.remote_plan import RemotePlan
@@ -98,6 +99,7 @@ class RemoteRecordings:
         self._connection, self._failed, self._tell = connection, failed, tell
         self._keeps_going = keeps_going
         self._streams: list[RemoteStream] = []
+        self._recording_id = new_recording_id() if keeps_going else ""
         self._is_unreadable = False  # nothing that arrives can be read
         self.is_unwritable = False
         """Whether a capture cannot be written: its server is recorded for nobody, so all end."""
@@ -118,7 +120,8 @@ class RemoteRecordings:
         except BaseException:
             writer.discard()
             raise
-        stream = RemoteStream(self._connection, made.target.pid, writer, self._tell)
+        pid = made.target.pid
+        stream = RemoteStream(self._connection, pid, writer, self._tell, self._recording_id)
         self._streams.append(stream)
 
     def run(self) -> None:

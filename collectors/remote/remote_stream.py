@@ -27,13 +27,20 @@ _PATIENCE_S: Final = 0.05
 class RemoteStream:
     """A recording in progress."""
 
-    def __init__(self, connection: Connection, pid: int, writer: CaptureWriter, tell: Tell) -> None:
-        """The capture is used or discarded."""
+    def __init__(
+        self,
+        connection: Connection,
+        pid: int,
+        writer: CaptureWriter,
+        tell: Tell,
+        recording_id: str = "",
+    ) -> None:
+        """The capture is used or discarded. `recording_id`: of several servers."""
         self.pid = pid
         self.is_read = False
         """Whether no more windows follow."""
         self._connection, self._writer, self._tell = connection, writer, tell
-        self._part, self._number = LivePart(), 0
+        self._part, self._number, self._recording_id = LivePart(), 0, recording_id
         self._others: Callable[[], Sequence[int]] = tuple
         self._recording: StreamRecording | None = None
         self._error: Frame | None = None
@@ -79,6 +86,8 @@ class RemoteStream:
         recording = StreamRecording(replay)
         try:
             rows = recording.begin()
+            if self._recording_id:
+                rows.append(Meta("recording_id", self._recording_id))
             if others := self._others():
                 rows.append(Meta("recorded_with", ", ".join(map(str, others))))
             self._writer.add(rows)

@@ -3,11 +3,12 @@
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from tlstax.collectors.capture import schema
 from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
+from tlstax.collectors.process.control_groups import Group
 from tlstax.collectors.recording.by_recorder.session import RecorderSession
 from tlstax.collectors.recording.programs.expected_cost import budget_summary
 from tlstax.collectors.recording.windows import WindowTotals
@@ -36,6 +37,12 @@ class Watched:
     window_s: float
     level: Level = Level.FLOW
     accepted: Sequence[str] = ()
+    group: Group = field(default_factory=Group)
+
+    @property
+    def who(self) -> str:
+        """As part of a sentence."""
+        return f"called {self.name}" + (f" of {self.group}" if any(self.group) else "")
 
     def arguments(self, prepared: Prepared) -> list[str]:
         """Those of the recorder for a server."""
@@ -60,9 +67,17 @@ class Watched:
 class Outlet:
     """Of one server, through its restarts."""
 
-    def __init__(self, sink: Sink, raw: RawCaptures | None, tell: Callable[[str], None]) -> None:
-        """`raw`: where the windows of the last hours are kept, if they are."""
+    def __init__(
+        self,
+        sink: Sink,
+        raw: RawCaptures | None,
+        tell: Callable[[str], None],
+        close: Callable[[], object],
+    ) -> None:
+        """`raw`: where the windows of the last hours are kept, if they are; `close`: both."""
         self._sink, self._raw, self._tell = sink, raw, tell
+        self.close = close
+        """Write what is left, and give up the claim of the server's place in the data."""
         self.own_cpu_ns = 0
         """CPU time of tlstax and its recorder for it, as far as its windows have it."""
 
@@ -113,6 +128,12 @@ class Outlet:
             status = close()
             self._sink.detached()
         return status
+
+    def settle(self) -> None:
+        """While nothing is recorded: write what was found out about the last hour meanwhile."""
+        if self._raw:
+            self._raw.take_named()
+        self._sink.settle()
 
 
 def how_it_ended(ending: str, status: int, said: str) -> str:

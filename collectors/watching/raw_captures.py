@@ -111,7 +111,7 @@ class RawCaptures:
         for row in rows:
             if isinstance(row, schema.Thread) and row.end_ns is not None:
                 del self._threads[row.thread_id]
-        self._take_named()
+        self.take_named()
 
     def keep(self) -> None:
         """Something happened: the present capture stays longer than others."""
@@ -125,13 +125,13 @@ class RawCaptures:
         """Wait for the names."""
         end = time.monotonic() + _NAMING_S
         while self._ended and time.monotonic() < end:
-            self._take_named()
+            self.take_named()
             time.sleep(0.05)
         for one in self._ended:
             if one.naming is not None:
                 one.naming.kill()
                 one.naming.wait()
-        self._take_named()
+        self.take_named()
 
     # ---- one capture ----
 
@@ -218,7 +218,7 @@ class RawCaptures:
             found = self._error(error) if isinstance(error, OSError) else error
             self._tell(f"{found.what}: {found.why}; raw windows of this hour are not kept")
 
-    def _take_named(self) -> None:
+    def take_named(self) -> None:
         """Pass on what has names, unless its hour goes on: something may happen in it yet."""
         for one in self._ended[:]:
             if one.source == self._source or (one.naming and one.naming.poll() is None):

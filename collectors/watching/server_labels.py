@@ -20,24 +20,52 @@ _OPTIONS: Final = (
 _INSTANCE: Final = re.compile(r"/(?!user@)[^/@\n]+@([^/\n]+)\.service(?=/|$)", re.MULTILINE)
 _LENGTH_MOST: Final = 60
 
+Marks = tuple[tuple[str, str], ...]
+"""How a server was started: what tells it from others, and its value, the plainest first."""
 
-def server_label(pid: int, proc: Path = PROC) -> str:
-    """A part of a name: the instance of its systemd unit, else the first option that tells.
 
-    "": nothing does, or it has ended.
-    """
+def server_marks(pid: int, proc: Path = PROC) -> Marks:
+    """The instance of its systemd unit, then the options that tell; () also if it has ended."""
     process = proc / str(pid)
-    if found := _INSTANCE.findall(group_text(process)):
-        return _plain(found[-1])
+    found = _INSTANCE.findall(group_text(process))
+    instance = (("unit", found[-1]),) if found else ()
     try:
         words = (process / "cmdline").read_text(errors="replace").split("\0")
     except OSError:
-        return ""
+        return instance
     given: dict[str, str] = {}
     for word, following in zip(words, [*words[1:], ""], strict=True):
         name, equals, value = word.partition("=")
         given.setdefault(name.replace("_", "-"), value if equals else following)
-    return next((_plain(given[name]) for name in _OPTIONS if given.get(name)), "")
+    return (*instance, *((name, given[name]) for name in _OPTIONS if given.get(name)))
+
+
+def server_label(pid: int, proc: Path = PROC) -> str:
+    """The label of a server as long as no other one has a right to it; "": nothing tells."""
+    return short_label(server_marks(pid, proc))
+
+
+def short_label(marks: Marks) -> str:
+    """A part of a name: the first mark."""
+    return _plain(marks[0][1]) if marks else ""
+
+
+def long_label(marks: Marks) -> str:
+    """A part of a name: all marks, or the end of them."""
+    return _plain("-".join(value for _, value in marks))
+
+
+def started_at(pid: int, proc: Path = PROC) -> str:
+    """When a process was started, in ticks since boot; "": it has ended.
+
+    With its pid it is this process and no later one.
+    """
+    try:
+        text = (proc / str(pid) / "stat").read_text(errors="replace")
+    except OSError:
+        return ""
+    state, *fields = text.rpartition(")")[2].split()
+    return "" if state in "ZX" else fields[18]
 
 
 def _plain(text: str) -> str:

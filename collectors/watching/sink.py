@@ -27,5 +27,8 @@ class Sink(Protocol):
     def detached(self) -> None:
         """The recorder was detached; another may follow."""
 
+    def settle(self) -> None:
+        """Nothing is recorded: write what could not be written, or was found out since."""
+
     def close(self) -> None:
         """Nothing follows."""

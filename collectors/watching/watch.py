@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.host.clock import cpu_used_ns, monotonic_ns
-from tlstax.collectors.process.find_process import find_by_name, pids_of_name
+from tlstax.collectors.process.find_process import find_in_group, pids_in_group
 from tlstax.collectors.process.target_fate import program_of
 from tlstax.collectors.recording.by_recorder.asked import Recorded
 from tlstax.collectors.recording.by_recorder.session import RecorderSession
@@ -73,20 +73,20 @@ class Watch:
 
     def _found(self) -> int:
         """The pid of the server, which may still have to be started; 0: stopped meanwhile."""
-        name, looks = self._watched.name, 0
+        who, looks = (self._watched.group, self._watched.name), 0
         while not self._stop.requested:
-            pids = pids_of_name(name)
+            pids = pids_in_group(*who)
             if len(pids) > 1 and not self._was_attached:
-                return find_by_name(name)  # raises: which of them?
+                return find_in_group(*who, may_be_all=True)  # raises: which of them?
             if len(pids) == 1:
                 if looks:
                     self._pause(_SETTLE_MS)
                 return pids[0]
             if not looks:
                 self._tell(
-                    f"{len(pids)} processes are called {name}: waiting until there is one"
+                    f"{len(pids)} processes are {self._watched.who}: waiting until there is one"
                     if pids
-                    else f"waiting for a process called {name}"
+                    else f"waiting for a process {self._watched.who}"
                 )
             self._pause(_LOOK_MS[min(looks, len(_LOOK_MS) - 1)])
             looks += 1

@@ -13,16 +13,17 @@ from typing import Final, NamedTuple, Protocol
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.host.clock import cpu_used_ns, monotonic_ns
-from tlstax.collectors.process.find_process import pids_of_name
+from tlstax.collectors.process.find_process import pids_in_group
 from tlstax.collectors.process.target_fate import program_of
 from tlstax.collectors.recording.by_recorder.asked import Asked, Recorded
 from tlstax.collectors.recording.by_recorder.child import RecorderChild, ServerPart
 from tlstax.collectors.recording.by_recorder.session import RecorderSession
 from tlstax.collectors.recording.by_recorder.several import SERVERS_MOST, CpuTurns
 from tlstax.collectors.recording.proc_clocks import BothClocks
+from tlstax.collectors.watching.labels import Labels, NotYetError
 from tlstax.collectors.watching.outlet import STACKS_MOST, Outlet, Watched, how_it_ended
+from tlstax.collectors.watching.outlets import Outlets
 from tlstax.collectors.watching.preparation import Prepared, prepare
-from tlstax.collectors.watching.server_labels import server_label
 
 _S: Final = 1_000_000_000
 _LOOK_NS: Final = (_S // 2, _S, 2 * _S, *[5 * _S] * 12)
@@ -88,14 +89,14 @@ class WatchAll:
     def __init__(
         self,
         watched: Watched,
-        open_outlet: Callable[[str], Outlet],
+        outlets: Outlets,
         stop: Stop,
         tell: Callable[[str], None],
     ) -> None:
-        """`open_outlet` is called once for each label of a server (server_labels.py)."""
-        self._watched, self._open_outlet = watched, open_outlet
+        """`outlets` are closed by whoever made them."""
+        self._watched, self._outlets = watched, outlets
         self._stop, self._tell = stop, tell
-        self._outlets: dict[str, Outlet] = {}
+        self._labels = Labels()
         self._groups: list[_Group] = []
         self._candidates: dict[int, _Candidate] = {}
         self._turns = CpuTurns("", cpu_used_ns)
@@ -125,15 +126,20 @@ class WatchAll:
 
     def _look(self) -> None:
         """Attach to those that are there and not recorded."""
-        name, now_ns = self._watched.name, monotonic_ns()
+        now_ns = monotonic_ns()
         recorded = {server.pid for group in self._groups for server in group.servers}
-        pids = [pid for pid in pids_of_name(name) if pid not in recorded]
+        found = pids_in_group(self._watched.group, self._watched.name)
+        pids = [pid for pid in found if pid not in recorded and not self._labels.is_refused(pid)]
         settled_ns = now_ns + _SETTLE_NS if self._has_looked else now_ns
         self._candidates = {
             pid: self._candidates.get(pid) or _Candidate(settled_ns) for pid in pids
         }
-        if not (pids or recorded or self._has_looked):
-            self._tell(f"waiting for processes called {name}")
+        for label in self._outlets.close_old():
+            self._labels.forget(label)
+            self._counted_ns.pop(label, None)
+            self._turns.forget(label)
+        if not (found or self._has_looked):
+            self._tell(f"waiting for processes {self._watched.who}")
         self._has_looked = True
         due = [pid for pid, one in self._candidates.items() if one.due_ns <= now_ns + _TOGETHER_NS]
         if due:
@@ -143,8 +149,7 @@ class WatchAll:
     def _plan_look(self) -> None:
         """Soon for servers that are awaited, else rarely: it reads all of /proc."""
         waits = [_LOOK_ALWAYS_NS]
-        labels = {server.label for group in self._groups for server in group.servers}
-        if (not labels or self._outlets.keys() - labels) and self._looks < len(_LOOK_NS):
+        if (not self._groups or self._outlets.awaited) and self._looks < len(_LOOK_NS):
             waits.append(_LOOK_NS[self._looks])
             self._looks += 1
         now_ns = monotonic_ns()
@@ -167,14 +172,17 @@ class WatchAll:
         """Record these with one recorder; one that fails is told and tried again later."""
         found: list[tuple[str, Prepared]] = []
         failed: list[tuple[int, TlstaxError]] = []
+        recorded = {server.label for group in self._groups for server in group.servers}
+        self._labels.seen_together(list(self._candidates))
         for pid in pids:
             try:
-                label = self._label_of(pid, [label for label, _ in found])
+                label = self._labels.of(pid, recorded)
                 self._turns.turn(label)
                 prepared = prepare(pid, self._watched.level, self._watched.accepted)
-                if label not in self._outlets:
-                    self._outlets[label] = self._open_outlet(label)
+                self._outlets.of(label)
                 found.append((label, prepared))
+            except NotYetError:
+                self._candidates[pid].failed()
             except TlstaxError as error:
                 failed.append((pid, error))
         if found:
@@ -191,19 +199,6 @@ class WatchAll:
     @staticmethod
     def _is_there(pid: int) -> bool:
         return program_of(pid) != "another program"
-
-    def _label_of(self, pid: int, others: Sequence[str]) -> str:
-        label = server_label(pid)
-        recorded = [server.label for group in self._groups for server in group.servers]
-        if label not in (*recorded, *others):
-            return label
-        raise TlstaxError(
-            f"process {pid} cannot be told from another server",
-            f"both are {label}" if label else "neither was started with an option of its own",
-            "Start each with a --port, --defaults-file or --datadir of its own, or watch it "
-            "alone with --pid and --host",
-            ExitCode.TARGET,
-        )
 
     def _start(self, found: Sequence[tuple[str, Prepared]]) -> list[tuple[int, TlstaxError]]:
         """Start a recorder; those that it cannot record, and why."""
@@ -223,11 +218,15 @@ class WatchAll:
             return [(prepared.target.pid, _not_started(error)) for _, prepared in found]
         self._groups.append(group)
         failed: list[tuple[int, TlstaxError]] = []
+        is_for_nobody = False
         for number, (label, prepared) in enumerate(found):
             try:
                 self._join(group, number, asked[number], label, prepared)
             except TlstaxError as error:
                 failed.append((prepared.target.pid, error))
+                is_for_nobody = is_for_nobody or not group.child.stream_of(number).is_over
+        if is_for_nobody and group.servers:
+            self._end_beside(group)
         self._end_if_empty(group)
         return failed
 
@@ -245,8 +244,10 @@ class WatchAll:
         )
         pid = prepared.target.pid
         failures = self._candidates[pid].failures
-        server = _Server(label, pid, session, self._outlets[label], failures, monotonic_ns())
+        outlet = self._outlets.of(label)
+        server = _Server(label, pid, session, outlet, failures, monotonic_ns())
         group.servers.append(server)
+        self._outlets.recorded(label)
         server.outlet.attached(session, prepared, before_ns)
         self._was_attached = True
         self._candidates.pop(server.pid, None)
@@ -255,6 +256,7 @@ class WatchAll:
         """Pass on what has arrived."""
         if group.child.is_read:
             self._turns.leave_out(group.child.close)  # its exit status says why, if it failed
+        broken: list[_Server] = []
         for server in list(group.servers):
             self._turns.turn(server.label)
             server.outlet.take(server.session.windows())
@@ -263,8 +265,27 @@ class WatchAll:
                 if status not in (ExitCode.OK, ExitCode.TARGET):
                     ending = how_it_ended(ending, status, said)
                 self._tell(f"process {server.pid} is no longer recorded: {ending}")
+                broken += [server] if server.session.why_broken else []
                 self._look_again(server)
+        if broken and group.servers:
+            self._end_beside(group)
         self._end_if_empty(group)
+
+    def _end_beside(self, group: _Group) -> None:
+        """End a recorder that still records a server for nobody: it cannot leave one alone.
+
+        The others are attached to again at once, by another recorder: no server has two.
+        """
+        others = list(group.servers)
+        pids = ", ".join(str(server.pid) for server in others)
+        self._tell(f"its recorder is ended; attaching again to what it recorded beside: {pids}")
+        group.child.end()
+        for server in others:
+            self._end(group, server)
+            if self._is_there(server.pid):
+                self._candidates[server.pid] = again = _Candidate(monotonic_ns())
+                again.failures = server.failures
+        self._plan_look()
 
     def _look_again(self, server: _Server) -> None:
         """For the server's next process, or for the same one, if only its recording ended."""
@@ -286,6 +307,7 @@ class WatchAll:
             server.outlet.take(server.session.finish())
         finally:
             status = server.outlet.end(server.session.close)
+            self._outlets.gone(server.label)
             self._counted_ns[server.label] = self._turns.used_ns(server.label)
         return status
 
@@ -304,7 +326,5 @@ class WatchAll:
             for server in list(group.servers):
                 self._end(group, server)
             self._end_if_empty(group)
-        if self._outlets:
-            costs = {label: outlet.own_cpu_ns for label, outlet in sorted(self._outlets.items())}
-            each = ", ".join(f"{spent / _S:.1f} s for {label}" for label, spent in costs.items())
-            self._tell(f"tlstax and its recorders used {sum(costs.values()) / _S:.1f} s: {each}")
+        if costs := self._outlets.costs():
+            self._tell(costs)

@@ -141,6 +141,12 @@ class Rollups:
         self._write()
         self._explained.take()
 
+    def settle(self) -> None:
+        """Nothing is recorded: write what could not be written, or was found out since."""
+        if self._late:
+            self._write()
+        self._explained.take()
+
     def close(self) -> None:
         """Write what is left."""
         self._end_segment()

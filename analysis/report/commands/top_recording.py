@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -61,17 +60,19 @@ class Words:
 class Attached:
     """A recorder that is attached, in a process of its own."""
 
-    def __init__(
-        self, process: "subprocess.Popen[str]", words: Words, pid: int, begun_s: float
-    ) -> None:
+    def __init__(self, process: "subprocess.Popen[str]", words: Words, pid: int) -> None:
         self._process = process
         self._words = words
-        self.begun_s = begun_s
-        """When it was started, by the wall clock."""
         self.pid = pid
         """The process that it is attached to, the first of several."""
         self.said: list[str] = []
         """What it said since."""
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes that it said it is attached to."""
+        found = (_ATTACHED.match(line) for line in self.said)
+        return {self.pid, *(int(one[1]) for one in found if one)}
 
     @property
     def is_over(self) -> bool:
@@ -94,7 +95,6 @@ def record(
 ) -> int:
     """Attach to `who`, show what is written until `show` returns, end it; its exit code."""
     _remove_stale()
-    begun_s = time.time()
     said: list[str] = []
     with tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{os.getpid()}-") as scratch:
         output = options.output or Path(scratch) / scratch_name
@@ -112,7 +112,7 @@ def record(
             pid = words.await_attached()
             if pid is None:
                 return int(process.wait())
-            attached = Attached(process, words, pid, begun_s)
+            attached = Attached(process, words, pid)
             show(output, attached)
         except KeyboardInterrupt:
             pass  # as good a way to quit as q

@@ -13,12 +13,14 @@ from typing import Final
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.classify.taxonomy import Taxonomy, builtin
 from tlstax.analysis.document import live_snapshot
+from tlstax.analysis.report import texts
 from tlstax.analysis.report.commands.top_recording import Attached, record
 from tlstax.analysis.report.live import servers_screen
 from tlstax.analysis.report.live.feed import Feed
 from tlstax.analysis.report.live.servers_screen import ServerLine
 from tlstax.analysis.report.live.terminal import LiveScreen, PlainOutput
 from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Meta
 
 _ENDED: Final = re.compile(r"tlstax: process (\d+) is no longer recorded: (.*); the others are")
 _LOOK_S: Final = 0.1
@@ -32,21 +34,40 @@ def run(options: argparse.Namespace, captures: Sequence[Path], who: list[str]) -
         return record(
             options, who, "captures", lambda folder, recorder: _watch(options, folder, recorder)
         )
-    paths: list[Path] = []
-    for path in captures:
-        paths += sorted(path.glob("*.tlstax")) if path.is_dir() else [path]
-    if not paths:
+    with contextlib.ExitStack() as stack:
+        readers: dict[Path, CaptureReader] = {}
+        for path in captures:
+            inside = sorted(path.glob("*.tlstax")) if path.is_dir() else [path]
+            found = {each: stack.enter_context(CaptureReader.open(each)) for each in inside}
+            readers |= _last_recording(path, found) if path.is_dir() else found
+        feeds = {path: _feed(reader, options) for path, reader in readers.items()}
+        _show(options, _Servers(lambda: feeds), None)
+    return int(ExitCode.OK)
+
+
+def _last_recording(folder: Path, found: dict[Path, CaptureReader]) -> dict[Path, CaptureReader]:
+    """The captures of the recording that was begun last. Says which others lie in the folder.
+
+    Raises TlstaxError (CAPTURE) if there are none.
+    """
+    if not found:
         raise TlstaxError(
-            f"{captures[0]} has no captures",
+            f"{folder} has no captures",
             "no file in it ends in .tlstax",
             "Name captures, or a folder that `tlstax attach` of several servers wrote",
             ExitCode.CAPTURE,
         )
-    with contextlib.ExitStack() as stack:
-        readers = {path: stack.enter_context(CaptureReader.open(path)) for path in paths}
-        feeds = {path: _feed(reader, options) for path, reader in readers.items()}
-        _show(options, _Servers(lambda: feeds), None)
-    return int(ExitCode.OK)
+    meta = {
+        path: {row.key: row.value for row in reader.rows(Meta)} for path, reader in found.items()
+    }
+    recordings = {path: meta[path].get("recording_id", path.name) for path in found}
+    last = max(found, key=lambda path: int(meta[path].get("created_wall_ns", "0")))
+    others = [path for path in found if recordings[path] != recordings[last]]
+    if others:
+        each = ", ".join(map(str, others))
+        text = f"{folder} also has captures of other recordings; name them to see them: {each}"
+        print(f"tlstax: {texts.clean(text)}", file=sys.stderr)
+    return {path: reader for path, reader in found.items() if path not in others}
 
 
 def _feed(reader: CaptureReader, options: argparse.Namespace) -> Feed:
@@ -59,10 +80,10 @@ def _watch(options: argparse.Namespace, folder: Path, recorder: Attached) -> Non
     with contextlib.ExitStack() as stack:
 
         def found() -> dict[Path, Feed]:
-            for path in sorted(folder.glob("*.tlstax")):
-                # Others may have been there before; one that was just created is not whole yet.
-                with contextlib.suppress(OSError, TlstaxError):
-                    if path not in feeds and path.stat().st_mtime >= recorder.begun_s:
+            for pid in recorder.pids:
+                # Others may lie there, and may be written. It is in its place when that is told.
+                for path in folder.glob(f"*-{pid}.tlstax"):
+                    if path not in feeds:
                         reader = stack.enter_context(CaptureReader.open(path))
                         feeds[path] = _feed(reader, options)
             return feeds

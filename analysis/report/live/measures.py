@@ -17,7 +17,7 @@ from tlstax.collectors.capture.vocabulary import STATES
 PREFIX: Final = "tlstax_"
 _STEPS: Final = 4
 """Buckets of the data set in one power of two."""
-_INFO: Final = ("server", "version", "tls_library", "build_id", "level")
+_INFO: Final = ("product", "version", "tls_library", "build_id", "level")
 _KIND: Final = ("outcome", "tls_version", "cipher", "group", "resumption")
 
 

@@ -11,17 +11,18 @@ import importlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError, __version__
-from tlstax.analysis.fleet.continuous.counters import Counters
+from tlstax.analysis.fleet.continuous.server_counters import ServerCounters
 from tlstax.analysis.fleet.histograms import SCALE, dense
-from tlstax.analysis.report.live.measures import (
-    Distribution,
-    Measure,
-    distributions,
-    measures,
+from tlstax.analysis.report.live.measures import Measure
+from tlstax.analysis.report.live.server_measures import (
+    Buckets,
+    Histograms,
+    all_histograms,
+    all_measures,
 )
 
 PATH: Final = "/v1/metrics"
@@ -34,14 +35,14 @@ class OtlpPush:
 
     def __init__(
         self,
-        counters: Counters,
+        servers: ServerCounters,
         endpoint: str,
         host: str,
         every_s: float,
         tell: Callable[[str], None],
     ) -> None:
         """Raises TlstaxError (HOST) if the packages are missing."""
-        self._counters = counters
+        self._servers = servers
         self._endpoint = endpoint
         self._every_s = every_s
         self._tell = tell
@@ -84,11 +85,10 @@ class OtlpPush:
 
     def _data(self, now_ns: int) -> Any:
         sdk = self._sdk
-        with self._counters.held():
-            found = [
-                *(self._metric(one, now_ns) for one in measures(self._counters)),
-                *(self._histogram(one, now_ns) for one in distributions(self._counters)),
-            ]
+        found = [
+            *(self._metric(one, now_ns) for one in all_measures(self._servers)),
+            *(self._histogram(one, now_ns) for one in all_histograms(self._servers)),
+        ]
         scope = sdk.ScopeMetrics(scope=self._scope, metrics=found, schema_url="")
         whole = sdk.ResourceMetrics(resource=self._resource, scope_metrics=[scope], schema_url="")
         return sdk.MetricsData(resource_metrics=[whole])
@@ -114,12 +114,20 @@ class OtlpPush:
         name, unit = _named(f"{one.name}_info" if one.kind == "info" else one.name)
         return sdk.Metric(name=name, description=one.text, unit=unit, data=data)
 
-    def _histogram(self, one: Distribution, now_ns: int) -> Any:
+    def _histogram(self, one: Histograms, now_ns: int) -> Any:
         sdk = self._sdk
+        data = sdk.ExponentialHistogram(
+            data_points=[self._point(one.labels, each, now_ns) for each in one.points],
+            aggregation_temporality=sdk.AggregationTemporality.CUMULATIVE,
+        )
+        name, _ = _named(one.name)
+        return sdk.Metric(name=name, description=one.text, unit="ns", data=data)
+
+    def _point(self, labels: Sequence[str], one: Buckets, now_ns: int) -> Any:
         buckets = importlib.import_module("opentelemetry.sdk.metrics._internal.point").Buckets
         first, counts = dense(one.counts)
-        point = sdk.ExponentialHistogramDataPoint(
-            attributes={},
+        return self._sdk.ExponentialHistogramDataPoint(
+            attributes=dict(zip(labels, one.labels, strict=True)),
             start_time_unix_nano=self._start_ns,
             time_unix_nano=now_ns,
             count=sum(counts),
@@ -132,11 +140,6 @@ class OtlpPush:
             min=None,
             max=None,
         )
-        data = sdk.ExponentialHistogram(
-            data_points=[point], aggregation_temporality=sdk.AggregationTemporality.CUMULATIVE
-        )
-        name, _ = _named(one.name)
-        return sdk.Metric(name=name, description=one.text, unit="ns", data=data)
 
 
 def endpoint_of(address: str, path: str = PATH) -> str:

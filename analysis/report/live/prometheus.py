@@ -14,15 +14,13 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet.columns import SECOND_NS
-from tlstax.analysis.fleet.continuous.counters import Counters
+from tlstax.analysis.fleet.continuous.server_counters import ServerCounters
 from tlstax.analysis.report.live import protobuf_exposition
-from tlstax.analysis.report.live.measures import (
-    PREFIX,
-    Distribution,
-    Measure,
-    below,
-    distributions,
-    measures,
+from tlstax.analysis.report.live.measures import PREFIX, Measure, below
+from tlstax.analysis.report.live.server_measures import (
+    Histograms,
+    all_histograms,
+    all_measures,
 )
 
 _PATIENCE_S: Final = 5
@@ -53,12 +51,12 @@ class _Server6(_Server):
 class Exposition:
     """Serves the counters until it is closed."""
 
-    def __init__(self, counters: Counters, host: str, port: int) -> None:
+    def __init__(self, servers: ServerCounters, host: str, port: int) -> None:
         """Raises TlstaxError: HOST if prometheus_client is missing, USAGE for a bad address."""
         client = _client()
         registry = client.CollectorRegistry()
         client.ProcessCollector(registry=registry)
-        registry.register(_Collected(counters))
+        registry.register(_Collected(servers))
         kind = _Server6 if ":" in host else _Server
         try:
             self._server = make_server(host, port, _application(client, registry), kind, _Handler)
@@ -112,19 +110,14 @@ def _client() -> Any:
 class _Collected:
     """What a registry asks at each scrape."""
 
-    def __init__(self, counters: Counters) -> None:
-        self._counters = counters
+    def __init__(self, servers: ServerCounters) -> None:
+        self._servers = servers
         self._core = importlib.import_module("prometheus_client.core")
 
     def collect(self) -> Iterator[Any]:
         """All metric families."""
-        with self._counters.held():
-            return iter(
-                [
-                    *(self._family(one) for one in measures(self._counters)),
-                    *(self._histogram(one) for one in distributions(self._counters)),
-                ]
-            )
+        yield from [self._family(one) for one in all_measures(self._servers)]
+        yield from [self._histogram(one) for one in all_histograms(self._servers)]
 
     def _family(self, one: Measure) -> Any:
         name = f"{PREFIX}{one.name}"
@@ -139,13 +132,15 @@ class _Collected:
             family.add_metric(labels, value)
         return family
 
-    def _histogram(self, one: Distribution) -> Any:
-        buckets = [
-            *((repr(2**power / SECOND_NS), below(one.counts, power)) for power in _BUCKETS),
-            ("+Inf", sum(one.counts.values())),
-        ]
+    def _histogram(self, one: Histograms) -> Any:
         family = self._core.HistogramMetricFamily(
-            f"{PREFIX}{one.name}", one.text, buckets=buckets, sum_value=one.sum_ns / SECOND_NS
+            f"{PREFIX}{one.name}", one.text, labels=one.labels
         )
-        family.native_counts = dict(one.counts)
+        for labels, counts, sum_ns in one.points:
+            buckets = [
+                *((repr(2**power / SECOND_NS), below(counts, power)) for power in _BUCKETS),
+                ("+Inf", sum(counts.values())),
+            ]
+            family.add_metric(labels, buckets, sum_ns / SECOND_NS)
+        family.native_counts = {labels: dict(counts) for labels, counts, _ in one.points}
         return family

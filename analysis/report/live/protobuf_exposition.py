@@ -84,7 +84,7 @@ def _choices(accept: str) -> Iterator[tuple[float, bool]]:
 def render(families: Iterable[Any]) -> bytes:
     """All families. A histogram with the attribute `native_counts` is a native one, too.
 
-    It has the counts by bucket of the data set.
+    It has the counts by bucket of the data set, for each of its points by its labels' values.
     """
     return b"".join(_delimited(_rendered(family)) for family in families)
 
@@ -93,7 +93,12 @@ def _rendered(family: Any) -> Any:
     suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")
     made = _family()(name=family.name + suffix, help=family.documentation, type=_KINDS[family.type])
     if family.type == "histogram":
-        _fill(made.metric.add().histogram, family, getattr(family, "native_counts", None))
+        counts = getattr(family, "native_counts", {})
+        for labels, samples in _points(family).items():
+            metric = made.metric.add()
+            for name, value in labels:
+                metric.label.add(name=name, value=value)
+            _fill(metric.histogram, samples, counts.get(tuple(value for _, value in labels)))
         return made
     field = {0: "counter", 1: "gauge", 3: "untyped"}[made.type]
     for sample in family.samples:
@@ -104,9 +109,19 @@ def _rendered(family: Any) -> Any:
     return made
 
 
-def _fill(histogram: Any, family: Any, counts: Mapping[int, int] | None) -> None:
-    """The classic buckets, and the native ones if their counts are known."""
+def _points(family: Any) -> dict[tuple[tuple[str, str], ...], list[Any]]:
+    """The samples of each histogram of a family, by its labels in their order."""
+    found: dict[tuple[tuple[str, str], ...], list[Any]] = defaultdict(list)
     for sample in family.samples:
+        found[tuple((name, of) for name, of in sample.labels.items() if name != "le")].append(
+            sample
+        )
+    return found
+
+
+def _fill(histogram: Any, samples: Iterable[Any], counts: Mapping[int, int] | None) -> None:
+    """The classic buckets, and the native ones if their counts are known."""
+    for sample in samples:
         if sample.name.endswith("_sum"):
             histogram.sample_sum = sample.value
         elif sample.name.endswith("_count"):

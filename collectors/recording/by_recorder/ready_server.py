@@ -48,6 +48,7 @@ class Share(NamedTuple):
     """CPU time of this process for that server."""
     others: Callable[[], tuple[int, ...]]
     """Processes that the recorder is attached to, too, as far as is known."""
+    recording_id: str
 
 
 def make_ready(request: Request) -> ReadyServer:

@@ -58,6 +58,7 @@ class Recorder:
         self._is_whole = False  # it ended because it was asked to
         self._commit_ns = 0
         self._others = share.others if share else tuple
+        self._recording_id = share.recording_id if share else ""
         used_ns = share.used_ns if share else own_cpu_ns
         self._writer = server.writer
         try:
@@ -89,6 +90,8 @@ class Recorder:
         level = text_of(session.replay.start.level)
         self._writer.add(recording_facts("native", level, **cpu_facts(), **asked))
         self._writer.add(schema.Meta("effect_floor_cpus", f"{FLOOR_CPUS:g}"))
+        if self._recording_id:
+            self._writer.add(schema.Meta("recording_id", self._recording_id))
         if others := self._others():
             self._writer.add(schema.Meta("recorded_with", ", ".join(map(str, others))))
         self._writer.add(session.rows.begin())

@@ -16,6 +16,7 @@ from typing import Final, Self
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.host.child import own_cpu_ns
 from tlstax.collectors.host.clock import cpu_used_ns, monotonic_ns
+from tlstax.collectors.host.recording_facts import new_recording_id
 from tlstax.collectors.recording.by_recorder.child import RecorderChild, ServerPart
 from tlstax.collectors.recording.by_recorder.ready_server import ReadyServer, Share
 from tlstax.collectors.recording.by_recorder.recorder import NS_PER_MS, Recorder
@@ -45,6 +46,11 @@ class CpuTurns:
         """CPU time for a server so far."""
         self.turn(self._turn)
         return self._spent_ns[server]
+
+    def forget(self, server: Hashable) -> None:
+        """What was for a server is of no interest any more."""
+        self.turn(self._turn)
+        self._spent_ns.pop(server, None)
 
     def leave_out(self, act: Callable[[], object]) -> None:
         """Count nothing of what this does: it is known from elsewhere."""
@@ -76,6 +82,7 @@ class SeveralServers:
         self.is_unwritable = False
         """Whether a capture cannot be written: its server is recorded for nobody, so all end."""
         self._given_up: set[int] = set()  # numbers of servers with such captures
+        self._recording_id = new_recording_id()
         waiting = list(servers)
         before_ns = cpu_used_ns()
         try:
@@ -104,7 +111,8 @@ class SeveralServers:
             are_recorded = zip(pids, self._parts, strict=True)
             return tuple(one for one, of in are_recorded if one != pid and not of.stream.failure)
 
-        share = Share(server, part, partial(self._turns.used_ns, number), others)
+        used_ns = partial(self._turns.used_ns, number)
+        share = Share(server, part, used_ns, others, self._recording_id)
         try:
             self.recordings.append(Recorder(server.request, share))
             self._numbers.append(number)

@@ -37,7 +37,7 @@ def watching(tables: Tables, tmp_path: Path) -> Watching:
 
 @pytest.fixture
 def exposition(watching: Watching) -> Iterator[Exposition]:
-    served = Exposition(watching.counters, "127.0.0.1", 0)
+    served = Exposition(watching.servers, "127.0.0.1", 0)
     yield served
     served.close()
 
@@ -110,7 +110,8 @@ def test_prometheus_reads_native_histograms(
     ]
     hurried = slow.replace("[10m]", "[2m]").replace("> 1", "> 0").replace(">= 100", "> 0")
     for expression in (*panels, hurried):
-        text = re.sub(r"\$(job|instance)", ".*", expression).replace("$__rate_interval", "2m")
+        text = re.sub(r"\$(job|instance|server)", ".*", expression)
+        text = text.replace("$__rate_interval", "2m")
         for ask in (native, classic):
             (row,) = ask(query(text))
             assert math.isfinite(float(row["value"][1]))

@@ -47,6 +47,7 @@ def require_panels(server: PrivateServer, ask: Ask, repository: Path) -> None:
         .replace("$__rate_interval", "30s")
         .replace("$job", ".*")
         .replace("$instance", ".*")
+        .replace("$server", ".*")
         for panel in dashboard["panels"]
         for target in panel["targets"]
     }

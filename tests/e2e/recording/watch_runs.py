@@ -33,9 +33,11 @@ sys.exit(main(sys.argv[1:]))
 class WatchRun:
     """A running watch."""
 
-    def __init__(self, said: Path, data: Path, *options: str) -> None:
+    def __init__(self, said: Path, data: Path, *options: str, changes: str = "") -> None:
+        """`changes`: code that runs in it before."""
         self._said = said
-        command = [sys.executable, "-c", HURRIED, "watch", "--output", str(data), "--every", "1s"]
+        program = changes + HURRIED
+        command = [sys.executable, "-c", program, "watch", "--output", str(data), "--every", "1s"]
         with said.open("ab") as errors:
             self.process = subprocess.Popen(
                 [*command, "--host", "db1", "--budget", "none", *options], stderr=errors

@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -25,6 +26,7 @@ from tlstax.collectors.capture.schema import Frame, Window
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
 
+DEMO = Path(__file__).resolve().parents[3] / "docs/demo/demo.tlstax"
 TOP = [sys.executable, "-m", "tlstax", "top"]
 PATIENCE_S = 90.0
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -190,6 +192,10 @@ def test_a_killed_display_takes_its_recorder_with_it(busy_server: PrivateServer)
 def test_several_servers_have_a_line_each(busy_server: PrivateServer, tmp_path: Path) -> None:
     """One of them is killed meanwhile: the other's line goes on."""
     folder = tmp_path / "captures"
+    folder.mkdir()
+    other = folder / "mysqld-1.tlstax"  # of another recording, which still writes it
+    shutil.copy(DEMO, other)
+    os.utime(other, (time.time() + 3600,) * 2)
     with PrivateServer() as idle:
         pids = [str(busy_server.pid), str(idle.pid)]
         with terminal([*pids, "-o", str(folder), "--budget", "none"]) as shown:
@@ -206,13 +212,15 @@ def test_several_servers_have_a_line_each(busy_server: PrivateServer, tmp_path: 
             assert shown.await_end() == ExitCode.TARGET
         assert f"process {idle.pid} ended while it was recorded" in shown.received
     assert recorders(busy_server.pid) == []
-    names = {path.name.rpartition("-")[2] for path in folder.iterdir()}
+    names = {path.name.rpartition("-")[2] for path in folder.iterdir() if path != other}
     assert names == {f"{pid}.tlstax" for pid in pids}
     again = subprocess.run(
         [*TOP, str(folder), "--once"], capture_output=True, text=True, timeout=PATIENCE_S,
         check=True,
     )  # fmt: skip
     assert re.search(rf"\S+ {busy_server.pid} +[1-9]", again.stdout)
+    assert "2 servers" in again.stdout
+    assert str(other) in again.stderr
 
 
 def test_what_attach_refuses_top_refuses() -> None:

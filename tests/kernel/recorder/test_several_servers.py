@@ -123,6 +123,7 @@ def test_each_has_a_capture_as_if_it_were_alone(
         meta = meta_of(capture)
         assert meta["recorded_with"] == ", ".join(str(other) for other in pids if other != pid)
         assert meta["target_ending"] == "it was running"
+        assert meta["recording_id"] == meta_of(capture_of(folder, pids[0]))["recording_id"] != ""
         assert int(meta["start_cpu_ns"]) > 0
         assert sum(row.engine_cpu_ns for row in rows_of(capture, schema.System)) > 0
 

@@ -116,6 +116,7 @@ def test_each_has_a_capture_as_if_it_were_alone(
         meta = meta_of(capture)
         others = ", ".join(str(pid) for pid in pids if pid != server.pid)
         assert (meta["recorded_with"], meta["target_ending"]) == (others, "it was running")
+        assert meta["recording_id"] == meta_of(capture_of(folder, pids[0]))["recording_id"] != ""
         assert any(row.source == "dynsym" for row in rows_of(capture, schema.Frame))
         walked, whole = int(meta["stack_walk_count"]), int(meta["stack_whole_count"])
         assert 0 < walked <= whole / 0.8, "each is walked by its own tables"

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tlstax import ExitCode
+from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import build_parser, main
+from tlstax.analysis.report.commands.watch_sinks import Sinks
+from tlstax.collectors.commands import watch
 from tlstax.collectors.commands.watch import address, every, keep
 
 
@@ -59,8 +61,6 @@ def test_a_folder_that_cannot_be_written_is_refused_at_the_start(
     ("words", "given"),
     [
         ("--pid 1", "--pid"),
-        ("--name x --listen 9917", "--listen"),
-        ("--name x --otlp http://127.0.0.1:4318", "--otlp"),
         ("--name x --otlp-profiles http://127.0.0.1:4318", "--otlp-profiles"),
     ],
 )
@@ -73,3 +73,35 @@ def test_what_is_for_one_server_is_refused_with_all(
     (line,) = capsys.readouterr().err.splitlines()
     assert f"--all was given with {given}: " in line
     assert not data.exists()
+
+
+def test_a_failed_folder_of_raw_windows_leaves_no_claim(tmp_path: Path) -> None:
+    """Of several servers the others go on, and this one is tried again."""
+    words = ["watch", "--all", "--name", "x", "--host", "db1", "--output", str(tmp_path)]
+    options = build_parser("watch").parse_args(words)
+    sinks = Sinks(tmp_path, "", 60, 86400.0, "", are_several=True)
+    (tmp_path / "raw").touch()
+    with pytest.raises(TlstaxError, match="cannot write raw windows"):
+        watch._outlet(options, sinks, "3306")
+    (tmp_path / "raw").unlink()
+    outlet = watch._outlet(options, sinks, "3306")
+    with pytest.raises(TlstaxError, match="another `tlstax watch` does that now"):
+        watch._outlet(options, sinks, "3306")
+    outlet.close()
+    watch._outlet(options, sinks, "3306").close()
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("--pid 1 --unit mariadb", "a pid and unit mariadb were given"),
+        ("--name x --pod 2f1e", "pod 2f1e is too short"),
+        ("--name x --all --container 2f1e", "container 2f1e is too short"),
+    ],
+)
+def test_a_group_that_means_nothing_is_refused(
+    words: str, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["watch", "--output", str(tmp_path / "d"), *words.split()]) == ExitCode.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert what in line

@@ -10,6 +10,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet.continuous.counters import Counters
+from tlstax.analysis.fleet.continuous.server_counters import ServerCounters
 from tlstax.analysis.fleet.histograms import Histogram, sparse
 from tlstax.analysis.report.live import otlp
 from tlstax.analysis.report.live.measures import distributions, measures
@@ -20,15 +21,29 @@ from tlstax.tests.watched_rows import Watching
 
 
 @pytest.fixture
-def counters(demo_tables: Tables, tmp_path: Path) -> Counters:
+def watching(demo_tables: Tables, tmp_path: Path) -> Watching:
     """Of a watch of the demo."""
     watching = Watching(tmp_path / "data", demo_tables)
     watching.all()
+    return watching
+
+
+@pytest.fixture
+def counters(watching: Watching) -> Counters:
     return watching.counters
 
 
+@pytest.fixture
+def servers(watching: Watching) -> ServerCounters:
+    return watching.servers
+
+
 def sent(counters: Counters, collector: Collector) -> dict[str, Any]:
-    push = OtlpPush(counters, endpoint_of(collector.address), "db1", 3600, print)
+    return sent_of(ServerCounters({"db1": counters}), collector)
+
+
+def sent_of(servers: ServerCounters, collector: Collector) -> dict[str, Any]:
+    push = OtlpPush(servers, endpoint_of(collector.address), "db1", 3600, print)
     push.close()
     return collector.metrics()
 
@@ -93,12 +108,12 @@ def test_histograms_are_those_of_the_data_set(counters: Counters, collector: Col
 
 
 def test_a_server_that_refuses_is_told_once_and_tried_again(
-    counters: Counters, collector: Collector, monkeypatch: pytest.MonkeyPatch
+    servers: ServerCounters, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(otlp, "TIMEOUT_S", 1)
     said: list[str] = []
     collector.answers = [(400, b"")] * 1000
-    push = OtlpPush(counters, endpoint_of(collector.address), "db1", 0.1, said.append)
+    push = OtlpPush(servers, endpoint_of(collector.address), "db1", 0.1, said.append)
     until(lambda: said)
     time.sleep(0.5)
     collector.answers.clear()
@@ -107,13 +122,15 @@ def test_a_server_that_refuses_is_told_once_and_tried_again(
     assert ["cannot be sent" in said[0], "again" in said[1], len(said)] == [True, True, 2]
 
 
-def test_a_missing_package_is_named(counters: Counters, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(
+    servers: ServerCounters, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def missing(name: str) -> Any:
         raise ImportError(name=name)
 
     monkeypatch.setattr("importlib.import_module", missing)
     with pytest.raises(TlstaxError, match=r"tlstax\[otlp\]") as refused:
-        OtlpPush(counters, "http://127.0.0.1:1/v1/metrics", "db1", 1, print)
+        OtlpPush(servers, "http://127.0.0.1:1/v1/metrics", "db1", 1, print)
     assert refused.value.exit_code == ExitCode.HOST
 
 

@@ -15,7 +15,7 @@ from tlstax.__main__ import main
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.continuous.explained_hours import KEPT_MOST
 from tlstax.analysis.fleet.rollup.capture import RolledUp
-from tlstax.analysis.report.commands.watch_sink import open_sink
+from tlstax.analysis.report.commands.watch_sinks import Sinks
 from tlstax.analysis.report.live import otlp_profiles, profile_push
 from tlstax.analysis.report.live.profile_push import ProfilePush
 from tlstax.analysis.rows.tables import Tables
@@ -197,8 +197,8 @@ def test_a_watch_sends_the_stacks_of_its_last_hour_at_its_end(
     collector: Collector, demo_tables: Tables, rolled: RolledUp, demo: Path, tmp_path: Path
 ) -> None:
     said: list[str] = []
-    to = (tmp_path / "data", "db1", "", 10, 86400.0, None, "", collector.address, said.append)
-    with open_sink(*to) as sink:
+    sinks = Sinks(tmp_path / "data", "", 10, 86400.0, collector.address, are_several=False)
+    with sinks.of("db1", said.append) as sink:
         sink.begin(facts(demo_tables))
         for rows in by_window(demo_tables):
             sink.window(rows)

@@ -8,7 +8,7 @@ import pytest
 from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
 from tlstax.collectors.process.control_groups import Group
-from tlstax.collectors.process.find_process import find_in_group
+from tlstax.collectors.process.find_process import find_in_group, pids_in_group
 
 ID = "3c4f" * 16
 OTHER = "99ab" * 16
@@ -86,6 +86,9 @@ def test_one_process(proc: Path) -> None:
     assert find_in_group(Group(container=ID[:12]), "", proc) == 11
     assert find_in_group(Group(unit="mariadb"), "", proc) == 13
     assert find_in_group(Group(pod=UID), "mysqld", proc) == 11
+    assert pids_in_group(Group(pod=UID), "mysqld", proc) == [11]
+    assert pids_in_group(Group(), "mysqld", proc) == [11, 13]
+    assert pids_in_group(Group(unit="mariadb"), "nobody", proc) == []
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def watching(tables: Tables, tmp_path: Path) -> Watching:
 
 @pytest.fixture
 def exposition(watching: Watching) -> Iterator[Exposition]:
-    served = Exposition(watching.counters, LOOPBACK, 0)
+    served = Exposition(watching.servers, LOOPBACK, 0)
     yield served
     served.close()
 
@@ -144,7 +144,7 @@ def test_a_client_that_says_nothing_is_cut_off(
 
 def test_an_address_that_is_in_use_is_refused(exposition: Exposition, watching: Watching) -> None:
     with pytest.raises(TlstaxError, match="cannot serve metrics") as refused:
-        Exposition(watching.counters, LOOPBACK, exposition.port)
+        Exposition(watching.servers, LOOPBACK, exposition.port)
     assert refused.value.exit_code == ExitCode.USAGE
 
 

@@ -13,6 +13,7 @@ from prometheus_client.core import HistogramMetricFamily
 
 from tlstax.analysis.fleet import histograms
 from tlstax.analysis.fleet.continuous.counters import Counters
+from tlstax.analysis.fleet.continuous.server_counters import ServerCounters
 from tlstax.analysis.report.live import protobuf_exposition
 from tlstax.analysis.report.live.prometheus import Exposition
 from tlstax.analysis.report.live.protobuf_exposition import in_seconds, is_wanted
@@ -50,7 +51,7 @@ def test_the_format_is_the_one_that_the_scraper_likes_best(accept: str, expected
     ("query", "kind"), [("", "application/vnd.google.protobuf"), ("?name[]=x", "text/plain")]
 )
 def test_a_scraper_that_names_metrics_gets_those_alone(query: str, kind: str) -> None:
-    served = Exposition(Counters(), "127.0.0.1", 0)
+    served = Exposition(ServerCounters({"db1": Counters()}), "127.0.0.1", 0)
     asked = urllib.request.Request(
         f"http://127.0.0.1:{served.port}/metrics{query}", headers={"Accept": PROTOBUF}
     )
@@ -107,7 +108,7 @@ def read_back(counts: dict[int, int]) -> dict[int, int]:
     """The native buckets of a message, as Prometheus takes them apart."""
     total = sum(counts.values())
     family = HistogramMetricFamily("tlstax_x", "Of x.", buckets=[("+Inf", total)], sum_value=1.5)
-    family.native_counts = counts  # type: ignore[attr-defined]
+    family.native_counts = {(): counts}  # type: ignore[attr-defined]
     content = protobuf_exposition.render([family])
     size, shift, at = 0, 0, 0
     while content[at] > 127:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What `tlstax top` draws on any terminal, live captures read in steps, exit codes."""
 
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -207,11 +209,17 @@ def test_several_servers_are_recorded_as_by_attach() -> None:
         assert attach.output.name == "captures", "a folder"
 
 
+def add_meta(capture: Path, key: str, value: str) -> None:
+    with closing(sqlite3.connect(capture)) as database, database:
+        database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+
 def test_several_captures_have_a_line_each(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.tlstax").write_bytes(DEMO.read_bytes())
+        add_meta(tmp_path / f"{name}.tlstax", "recording_id", "1")
     both = [str(tmp_path / name) for name in ("a.tlstax", "b.tlstax")]
     assert main(["top", *both, "--once", "--over", "30s"]) == 0
     shown = capsys.readouterr().out
@@ -222,6 +230,15 @@ def test_several_captures_have_a_line_each(
     assert shown.startswith("tlstax top  2 servers")
     assert main(["top", str(tmp_path), "--once", "--over", "30s"]) == 0
     assert capsys.readouterr().out == shown, "a folder means its captures"
+    for name, key, value in (("0", "hostname", "x"), ("c", "recording_id", "2")):
+        (tmp_path / f"{name}.tlstax").write_bytes(DEMO.read_bytes())
+        add_meta(tmp_path / f"{name}.tlstax", key, value)
+        add_meta(tmp_path / f"{name}.tlstax", "created_wall_ns", "7")
+    assert main(["top", str(tmp_path), "--once", "--over", "30s"]) == 0
+    said = capsys.readouterr()
+    assert said.out == shown, "but none of an earlier recording"
+    (line,) = said.err.splitlines()
+    assert [f"{tmp_path / name}.tlstax" in line for name in ("0", "c", "a")] == [True, True, False]
     (tmp_path / "empty").mkdir()
     assert main(["top", str(tmp_path / "empty"), "--once"]) == ExitCode.CAPTURE
     assert "has no captures" in capsys.readouterr().err

@@ -16,6 +16,7 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.schema import Row
 from tlstax.collectors.host.clock import children_cpu_ns
 from tlstax.collectors.preflight.safety import Safety
+from tlstax.collectors.process.control_groups import Group
 from tlstax.collectors.recording.proc_clocks import BothClocks
 from tlstax.collectors.watching import watch
 from tlstax.collectors.watching.outlet import Outlet, Watched
@@ -42,8 +43,8 @@ class Host:
 
     # ---- as the host ----
 
-    def pids_of_name(self, name: str) -> list[int]:
-        del name
+    def pids_in_group(self, group: Group, name: str) -> list[int]:
+        del group, name
         found = self.pids.pop(0) if self.pids else []
         if not self.pids:
             self.requested = True
@@ -85,6 +86,9 @@ class Host:
 
     def detached(self) -> None:
         self.did.append("detached")
+
+    def settle(self) -> None:
+        raise AssertionError("it is for servers that have gone")
 
     def close(self) -> None:
         raise AssertionError("whoever opened it closes it")
@@ -138,7 +142,7 @@ def target(pid: int) -> schema.Target:
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     made = Host()
-    for name in ("pids_of_name", "prepare", "program_of"):
+    for name in ("pids_in_group", "prepare", "program_of"):
         monkeypatch.setattr(watch, name, getattr(made, name))
 
     def session(recorded: Any, arguments: Sequence[str], *rest: Any) -> Session:
@@ -157,9 +161,8 @@ WINDOW: list[Row] = [schema.Window(1, None, 0, 10 * SECOND_NS, 1, "flow")]
 
 def run(host: Host, name: str = "mysqld", pid: int = 0, budget: float | None = 0.005) -> list[str]:
     said: list[str] = []
-    Watch(
-        Watched(name, pid, budget, 10.0), Outlet(host, None, said.append), host, said.append
-    ).run()
+    outlet = Outlet(host, None, said.append, host.close)
+    Watch(Watched(name, pid, budget, 10.0), outlet, host, said.append).run()
     return said
 
 
@@ -240,10 +243,12 @@ def test_why_a_recorder_failed_is_told(host: Host) -> None:
 def test_two_servers_of_a_name_are_refused_at_the_start(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def find(name: str) -> int:
+    def find(group: Group, name: str, *, may_be_all: bool) -> int:
+        assert may_be_all
+        assert not any(group)
         raise TlstaxError(f"2 processes are called {name}", "", "", ExitCode.TARGET)
 
-    monkeypatch.setattr(watch, "find_by_name", find)
+    monkeypatch.setattr(watch, "find_in_group", find)
     host.pids = [[7, 8], []]
     with pytest.raises(TlstaxError, match="2 processes"):
         run(host)
