@@ -16,7 +16,7 @@ static __always_inline bool is_abandoned(u64 now)
 {
 	u64 beat_ns = heartbeat.time_ns;
 	s64 since_ns = (s64)(now - beat_ns);
-	if (likely(!beat_ns || since_ns <= HEARTBEAT_MOST_NS))
+	if (!beat_ns || since_ns <= HEARTBEAT_MOST_NS)
 		return false;
 	/* Around a suspend of the host everything is frozen until its devices have followed. */
 	s64 slept_ns = (s64)(bpf_ktime_get_boot_ns() - now - heartbeat.ahead_ns);

@@ -265,7 +265,7 @@ int on_switch(u64 *ctx)
 	if (likely(!out && !in) || lifecycle.executed_ns || FAULT_DROPS_SWITCH())
 		return 0;
 	u64 now = bpf_ktime_get_ns();
-	if (is_abandoned(now))
+	if (unlikely(is_abandoned(now)))
 		return 0;
 	if (out) {
 		bool preempted = ctx[0] & 0xff;
@@ -287,7 +287,7 @@ int on_wakeup(u64 *ctx)
 	if (!slot || slot->status != THREAD_LIVE || slot->state < STATE_BLOCKED_NETWORK)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
-	if (is_abandoned(now))
+	if (unlikely(is_abandoned(now)))
 		return 0;
 	woken(slot, now);
 	woken_from_sleep(task, slot, now);
@@ -652,7 +652,7 @@ static __always_inline struct thread_slot *socket_user(void)
 static __always_inline u64 socket_used(struct thread_slot *slot)
 {
 	u64 now = bpf_ktime_get_ns();
-	if (is_abandoned(now))
+	if (unlikely(is_abandoned(now)))
 		return 0;
 	if (unlikely(slot->state != STATE_ON_CPU))
 		came_unseen(slot, bpf_get_current_task_btf(), now);
