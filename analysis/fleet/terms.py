@@ -81,11 +81,13 @@ def sums(
     number_of = {term: number for number, term in enumerate(terms)}
     made: dict[Any, Floats] = {}
     for of, when in dict.fromkeys(_key(name, observed) for name in names):
-        values = np.zeros(len(cells))
+        values: Any = None
         for term, times in of:
-            values += found[f"term_{number_of[term]}"].to_numpy() * times
+            column = found[f"term_{number_of[term]}"].to_numpy()
+            part = column if times == 1 else column * times
+            values = part if values is None else values + part
         if when:
-            values *= observed[when]
+            values = values * observed[when]
         added = np.bincount(cells, values, math.prod(shape)).reshape(shape)
         # What is left of a difference of nothing is less than nothing by rounding.
         made[of, when] = np.maximum(added, 0.0) if any(times < 0 for _, times in of) else added
