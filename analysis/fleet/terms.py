@@ -88,7 +88,7 @@ def sums(
             values = part if values is None else values + part
         if when:
             values = values * observed[when]
-        added = np.bincount(cells, values, math.prod(shape)).reshape(shape)
+        added: Any = np.bincount(cells, values, math.prod(shape)).reshape(shape)
         # What is left of a difference of nothing is less than nothing by rounding.
         made[of, when] = np.maximum(added, 0.0) if any(times < 0 for _, times in of) else added
     return {name: made[_key(name, observed)] for name in names}

@@ -166,7 +166,7 @@ def test_an_hour_is_not_explained_where_no_process_can_be_started(
 
 
 def test_the_stacks_of_a_day_are_written_once_and_take_few_bytes(tmp_path: Path) -> None:
-    """A watch knows them until midnight; as integers of Python each took 70 bytes."""
+    """A watch knows them until midnight; as integers of Python each took 84 bytes."""
     many, hour_ns = 20_000, NOON_NS
     hours = ExplainedHours(tmp_path, lambda _: None, lambda: None)
     made: list[tuple[Recording, Rows]] = [
