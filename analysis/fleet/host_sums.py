@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.analysis.fleet import metrics
+from tlstax.analysis.fleet import metrics, terms
 from tlstax.analysis.fleet.columns import HOUR_NS, Host
 from tlstax.analysis.fleet.engines.engine import Engine
 from tlstax.analysis.fleet.metrics import METRICS
@@ -84,11 +84,13 @@ def over(
     condition = span.condition
     if 0 < len(among) <= _FEW:
         condition += f" AND host IN ({', '.join(literal(host) for host in sorted(among))})"
+    of = terms.needed(names)
     found = engine.query(
-        f"SELECT host, {metrics.sum_sql(names)} FROM ({metrics.scaled_sql(names, condition)}) "
-        "scaled GROUP BY host ORDER BY host"
+        f"SELECT host, known, {terms.added(of)} FROM ({terms.of_intervals(of, condition)}) "
+        "scaled GROUP BY host, known"
     )
-    return Sums(found["host"].to_pylist(), [], {name: _floats(found[name]) for name in names})
+    hosts, at_host = numbered(found["host"])
+    return Sums(hosts, [], terms.sums(names, of, found, at_host, (len(hosts),)))
 
 
 def by_period(engine: Engine, spans: Sequence[Span], period_ns: int, step_ns: int) -> list[Sums]:
@@ -97,34 +99,28 @@ def by_period(engine: Engine, spans: Sequence[Span], period_ns: int, step_ns: in
     Periods begin with their span; `step_ns`: the length of an interval.
     """
     names = metrics.needed(METRICS)
+    of = terms.needed(names)
     if period_ns == step_ns:  # a group of a single row costs an engine some microseconds
         condition = " OR ".join(f"({span.condition})" for span in spans)
-        found = engine.query(
-            f"SELECT host, start_wall_ns AS period_wall_ns, {', '.join(names)} "
-            f"FROM ({metrics.scaled_sql(names, condition)}) scaled"
-        )
+        found, period = engine.query(terms.of_intervals(of, condition)), "start_wall_ns"
     else:  # groups of both spans at once are so many that they do not fit into caches
         parts = []
         for span in spans:
-            period = f"start_wall_ns - (start_wall_ns - {span.start_wall_ns:d}) % {period_ns:d}"
+            begun = f"start_wall_ns - (start_wall_ns - {span.start_wall_ns:d}) % {period_ns:d}"
             parts.append(
                 engine.query(
-                    f"SELECT host, {period} AS period_wall_ns, {metrics.sum_sql(names)} "
-                    f"FROM ({metrics.scaled_sql(names, span.condition)}) scaled "
-                    f"GROUP BY host, {period}"
+                    f"SELECT host, {begun} AS period_wall_ns, known, {terms.added(of)} "
+                    f"FROM ({terms.of_intervals(of, span.condition)}) scaled "
+                    f"GROUP BY host, {begun}, known"
                 )
             )
-        found = arrow().concat_tables(parts)
+        found, period = arrow().concat_tables(parts), "period_wall_ns"
     hosts, at_host = numbered(found["host"])
-    at_period, starts_ns = _numbers(found["period_wall_ns"].to_numpy(), spans, period_ns)
+    at_period, starts_ns = _numbers(found[period].to_numpy(), spans, period_ns)
     shape = len(hosts), sum(map(len, starts_ns))
     cells = at_host * shape[1] + at_period
-    size = shape[0] * shape[1]
-    tables: dict[str, Floats] = {}
-    for name in names:
-        added: Any = np.bincount(cells, _floats(found[name]), size)
-        tables[name] = added.reshape(shape)
-    is_known = np.bincount(cells, minlength=size).reshape(shape) > 0
+    tables = terms.sums(names, of, found, cells, shape)
+    is_known = np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape) > 0
     made, first = [], 0
     for mine_ns in starts_ns:
         mine = slice(first, first := first + len(mine_ns))
@@ -163,11 +159,6 @@ def numbered(names: Any) -> tuple[list[str], Any]:
 def literal(text: str) -> str:
     """A text as an SQL literal. Engines read a backslash differently; no name has one."""
     return "'" + text.replace("\\", "").replace("'", "''") + "'"
-
-
-def _floats(column: Any) -> Floats:
-    values: Floats = column.to_numpy().astype(np.float64, copy=False)
-    return values
 
 
 def facts(engine: Engine, span: Span) -> Facts:

@@ -17,26 +17,31 @@ from tlstax.analysis.statistics.units import Floats
 class Sum(NamedTuple):
     """A sum over the intervals in which something was observed."""
 
-    parts: tuple[tuple[str, str], ...]
-    """Columns, and by which observed time they are scaled; '' = they are not."""
+    parts: tuple[tuple[str, str, float], ...]
+    """Columns, by which observed time they are scaled ('' = they are not), and times what."""
     when: str
     """Only intervals in which this was observed count: else a ratio divides by what its other sum
     has not seen."""
 
 
-def _of(columns: str, scaled_by: str, when: str = "") -> Sum:
-    return Sum(((columns, scaled_by),), when or scaled_by)
+def _of(column: str, scaled_by: str, when: str = "", times: float = 1.0) -> Sum:
+    return Sum(((column, scaled_by, times),), when or scaled_by)
 
 
-_SIGNED: Final = "(handshake_count - failed_count - resumed_count)"
+def _of_handshakes(when: str, **columns: float) -> Sum:
+    return Sum(tuple((name, "handshake", times) for name, times in columns.items()), when)
+
+
 SUMS: Final[Mapping[str, Sum]] = {
-    "ledger_s": _of("recorded_ns / 1e9", "", "ledger"),
-    "handshake_s": _of("recorded_ns / 1e9", "", "handshake"),
-    "record_s": _of("recorded_ns / 1e9", "", "record"),
+    "ledger_s": _of("recorded_ns", "", "ledger", 1e-9),
+    "handshake_s": _of("recorded_ns", "", "handshake", 1e-9),
+    "record_s": _of("recorded_ns", "", "record", 1e-9),
     "served_ns": _of("served_ns", "ledger"),
     "on_cpu_ns": _of("on_cpu_ns", "ledger", "record"),
     "runnable_ns": _of("runnable_ns", "ledger"),
-    "tls_ns": Sum((("handshake_cpu_ns", "ledger"), ("record_crypto_ns", "record")), "record"),
+    "tls_ns": Sum(
+        (("handshake_cpu_ns", "ledger", 1.0), ("record_crypto_ns", "record", 1.0)), "record"
+    ),
     "handshake_ns": _of("handshake_cpu_ns", "ledger"),
     "sign_ns": _of("sign_cpu_ns", "ledger"),
     "records_ns": _of("record_crypto_ns", "record"),
@@ -45,17 +50,16 @@ SUMS: Final[Mapping[str, Sum]] = {
     "encrypted": _of("command_count", "ledger", "record"),
     "handshakes": _of("handshake_count", "handshake"),
     "timed": _of("handshake_count", "handshake", "ledger"),
-    "signed": _of(_SIGNED, "handshake", "ledger"),
+    "signed": _of_handshakes("ledger", handshake_count=1, failed_count=-1, resumed_count=-1),
     "resumed": _of("resumed_count", "handshake"),
-    "judged": _of("(full_count + resumed_count)", "handshake"),
+    "judged": _of_handshakes("handshake", full_count=1, resumed_count=1),
     "failed": _of("failed_count", "handshake"),
 }
 """`ledger_s` and its like are the recorded time of the intervals in which that was observed.
 `signed` are successful handshakes that are not known to be resumed: not every library tells;
 `timed` and `encrypted` are what the CPU time that is divided by them belongs to."""
-_SEEN: Final = "_seen"
+SEEN: Final = "_seen"
 """Suffix of the same sum as it was observed, not scaled."""
-_KINDS: Final = ("ledger", "handshake", "record")
 
 
 class Metric(NamedTuple):
@@ -132,7 +136,7 @@ def of_name(name: str) -> Metric:
 
 def seen(name: str) -> str:
     """The name of a sum as it was observed, not scaled: its own where it is not scaled at all."""
-    return f"{name}{_SEEN}" if any(scaled_by for _, scaled_by in SUMS[name].parts) else name
+    return f"{name}{SEEN}" if any(scaled_by for _, scaled_by, _ in SUMS[name].parts) else name
 
 
 def values(metric: Metric, sums: Mapping[str, Floats]) -> Floats:
@@ -143,46 +147,6 @@ def values(metric: Metric, sums: Mapping[str, Floats]) -> Floats:
     with np.errstate(all="ignore"):
         np.divide(sums[metric.above] * metric.scale, below, out=found, where=enough)
     return np.where(np.isfinite(found), found, np.nan)
-
-
-def sum_sql(names: tuple[str, ...]) -> str:
-    """The scaled sums as SQL expressions over `scaled_sql`, named."""
-    return ", ".join(f"SUM({name}) AS {name}" for name in names)
-
-
-def scaled_sql(names: tuple[str, ...], condition: str) -> str:
-    """The rows of `interval` that meet a condition, scaled, as an SQL query."""
-    factors = ", ".join(
-        f"CASE WHEN {kind}_observed_ns > 0 THEN {value} ELSE 0 END AS {kind}_{name}"
-        for kind in _KINDS
-        for name, value in (
-            ("scale", f"CAST(recorded_ns AS DOUBLE) / CAST({kind}_observed_ns AS DOUBLE)"),
-            ("known", "CAST(1 AS DOUBLE)"),
-        )
-    )
-    scaled = ", ".join(f"{_expression(name)} AS {name}" for name in names)
-    return (
-        f"SELECT host, start_wall_ns, {scaled} FROM (SELECT *, {factors} FROM interval "
-        f"WHERE {condition}) observed"
-    )
-
-
-def _expression(name: str) -> str:
-    """A sum of one interval; where nothing of it was observed, 0.
-
-    A product with 1 or 0 costs engines less than a CASE for each sum.
-    """
-    of = SUMS[name.removesuffix(_SEEN)]
-    is_seen = name.endswith(_SEEN)
-    parts = []
-    for columns, scaled_by in of.parts:
-        factors = [f"CAST({columns} AS DOUBLE)"]
-        if scaled_by and not is_seen:
-            factors.append(f"{scaled_by}_scale")
-        if factors[1:] != [f"{of.when}_scale"]:
-            factors.append(f"{of.when}_known")
-        parts.append(" * ".join(factors))
-    return " + ".join(parts)
 
 
 def needed(metrics: tuple[Metric, ...]) -> tuple[str, ...]:

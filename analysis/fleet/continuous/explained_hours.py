@@ -7,7 +7,7 @@ The table `interval` of an hour is written before: these rows only explain what 
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tlstax import TlstaxError
 from tlstax.analysis.fleet import columns
@@ -47,7 +47,8 @@ class ExplainedHours:
         self._unwritten: list[tuple[Recording, Rows]] = []
         self._is_failing = False
         self._day = 0
-        self._known: dict[type[columns.Row], set[int]] = {}
+        self._known: dict[type[columns.Row], list[Any]] = {}
+        """Arrow arrays: as integers of Python the stacks of a day took several MB."""
 
     def expect(self, segment: Segment) -> None:
         """A segment is over: its triggers are written now, the rest once it is explained."""
@@ -134,24 +135,24 @@ class ExplainedHours:
     def _write(self, of: Recording, rows: Rows) -> None:
         with layout.lock(self._data, exclusive=False):
             for table, found in rows.items():
-                mine = self._new(table, found)
-                if not mine:
+                if not found:
                     continue
-                hour = layout.hour_of(getattr(mine[0], "start_wall_ns"))  # noqa: B009
-                folder = Place("1h", table, hour).folder(self._data)
+                start_wall_ns = getattr(found[0], "start_wall_ns")  # noqa: B009 - all tables have it
+                made = parquet_files.table_of(table, found)
+                if table in SHARED:
+                    made = self._new(table, made, start_wall_ns // DAY_NS)
+                if not made.num_rows:
+                    continue
+                folder = Place("1h", table, layout.hour_of(start_wall_ns)).folder(self._data)
                 path = folder / layout.part_name(of.source_id)
-                made = parquet_files.table_of(table, mine)
                 parquet_files.write(path, table, [made], packing.FINAL_LEVEL)
-                self._known.setdefault(table, set()).update(
-                    made.column(0).to_pylist() if table in SHARED else ()
-                )
+                if table in SHARED:
+                    self._known.setdefault(table, []).append(made.column(0).combine_chunks())
 
-    def _new(self, table: type[columns.Row], rows: list[columns.Row]) -> list[columns.Row]:
+    def _new(self, table: type[columns.Row], made: Any, day: int) -> Any:
         """Without the frames and stacks that an hour of the same day has already."""
-        if table not in SHARED or not rows:
-            return rows
-        day = getattr(rows[0], "start_wall_ns") // DAY_NS  # noqa: B009 - all tables have it
         if day != self._day:
             self._day, self._known = day, {}
-        known = self._known.get(table, set())
-        return [row for row in rows if row[0] not in known]
+        pyarrow, compute = parquet_files.arrow(), parquet_files.arrow("pyarrow.compute")
+        known = pyarrow.chunked_array(self._known.get(table, []), made.column(0).type)
+        return made.filter(compute.invert(compute.is_in(made.column(0), value_set=known)))

@@ -3,8 +3,9 @@
 
 `make soak-watch HOURS=3` runs it. The server lives four times (two restarts and an upgrade to
 another build), each time idle, then with a steady load, then saturated. Own CPU time is that of
-the processes by the kernel's clock, not what the watch says of itself. Exit status 1 if the
-rollups do not add up to the raw windows; costs are only printed.
+the processes by the kernel's clock, not what the watch says of itself. Growth of memory is judged
+after a warm-up, see memory_curve.py. Exit status 1 if the rollups do not add up to the raw windows;
+costs and memory are only printed.
 """
 
 import argparse
@@ -23,6 +24,8 @@ from typing import Final
 from tlstax.analysis.fleet import columns
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Ledger
+from tlstax.tests.bench.watch import memory_curve
+from tlstax.tests.bench.watch.memory_curve import Curve, Settled
 from tlstax.tests.bench.watching import process_cpu_ns, resident_bytes
 from tlstax.tests.e2e.recording.watch_runs import copied_server, handshakes, rows_of, server_of
 from tlstax.tests.e2e.recording.watch_runs import upgrade as make_upgrade
@@ -47,7 +50,7 @@ class Stretch:
     seconds: float
     server_cpu_s: float
     own_cpu_s: float
-    resident_bytes: int
+    memory: Settled
 
     @property
     def cost(self) -> str:
@@ -111,10 +114,11 @@ def drive(server: PrivateServer, load: str, seconds: int) -> None:
 
 
 def stretches(
-    server: PrivateServer, watch: "Popen[bytes]", life: str, seconds: int
+    server: PrivateServer, watch: "Popen[bytes]", life: str, seconds: int, curve: Curve
 ) -> Iterator[Stretch]:
     """Each load of a life, measured."""
     for load in LOADS:
+        start_s = curve.now_s
         before = time.monotonic(), process_cpu_ns(server.pid), own_cpu_s(watch.pid)
         drive(server, load, seconds)
         yield Stretch(
@@ -123,7 +127,7 @@ def stretches(
             time.monotonic() - before[0],
             (process_cpu_ns(server.pid) - before[1]) / 1e9,
             own_cpu_s(watch.pid) - before[2],
-            own_bytes(watch.pid),
+            Settled(life, load, start_s, curve.median_since(start_s)),
         )
 
 
@@ -164,7 +168,7 @@ def report(done: list[Stretch], found: dict[str, tuple[int, int]]) -> int:
     for one in done:
         print(
             f"| {one.life} | {one.load} | {one.seconds:.0f} s | {one.server_cpu_s:.2f} s "
-            f"| {one.own_cpu_s:.2f} s | {one.cost} | {one.resident_bytes / 1e6:.1f} MB |"
+            f"| {one.own_cpu_s:.2f} s | {one.cost} | {one.memory.resident_bytes / 1e6:.1f} MB |"
         )
     busy = [one for one in done if one.server_cpu_s > ONE_CPU * one.seconds]
     if busy:
@@ -173,10 +177,7 @@ def report(done: list[Stretch], found: dict[str, tuple[int, int]]) -> int:
         print(f"\nOwn CPU time where the server used a CPU: {cost:.2%}, {goal} {COST_MOST:.1%}.")
     else:
         print("\nThe server never used a whole CPU: its own cost is not judged.")
-    # Memory settles in the first life: names of the build, room of the first rollups.
-    growth = done[-1].resident_bytes - done[len(LOADS) - 1].resident_bytes
-    goal = "within" if growth <= GROWTH_MOST_BYTES else "above"
-    print(f"Memory since the end of the first life: {growth / 1e6:+.2f} MB, {goal} 1 MB.\n")
+    print(memory_curve.verdict([one.memory for one in done], GROWTH_MOST_BYTES), end="\n\n")
     for name, (cpu_ns, shakes) in found.items():
         print(f"{name}: {cpu_ns / 1e9:.6f} s of CPU time in the ledger, {shakes:,} handshakes")
     is_equal = len(set(found.values())) == 1 and len(found) > 1 and min(found["raw windows"]) > 0
@@ -199,18 +200,22 @@ def main() -> int:
         program = copied_server(folder, f"soak{os.getpid()}")
         data, said = folder / "data", folder / "said"
         more = ("--every", options.every, "--budget", options.budget)
-        with watched(data, program.name, said, *more) as watch:
+        with (
+            watched(data, program.name, said, *more) as watch,
+            Curve(lambda: own_bytes(watch.pid)).drawn() as curve,
+        ):
             for number, life in enumerate(LIVES, start=1):
                 if life == "upgraded":
                     make_upgrade(program)
                 with server_of(program) as server:
                     await_said(said, "recording process", number, watch)
-                    for one in stretches(server, watch, life, seconds):
+                    for one in stretches(server, watch, life, seconds, curve):
                         done.append(one)
                         print(f"{life}, {one.load}: done", file=sys.stderr, flush=True)
                 await_said(said, "is no longer recorded", number, watch)
         found = sums(data)
         hosts = {row["build_id"] for row in rows_of(data, columns.Host)}
+    print("Memory over time:", *curve.lines(), sep="\n", end="\n\n")
     code = report(done, found)
     print(f"Builds in the table host: {len(hosts)} (2 expected).")
     return code if len(hosts) == 2 else 1

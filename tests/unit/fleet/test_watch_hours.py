@@ -1,23 +1,29 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """An hour of a watch is explained from its raw windows: findings, stacks, what fired."""
 
+import gc
 import time
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow
 import pytest
 
 from tlstax.analysis.fleet import columns
+from tlstax.analysis.fleet.columns import DAY_NS
 from tlstax.analysis.fleet.continuous import rollups
 from tlstax.analysis.fleet.continuous.explained_hours import KEPT_MOST, ExplainedHours
+from tlstax.analysis.fleet.continuous.raw_hour import Rows
 from tlstax.analysis.fleet.continuous.triggers import Fired, Triggers
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.rollup.intervals import Sums
+from tlstax.analysis.fleet.rollup.recording import Recording
 from tlstax.analysis.fleet.store import parquet_files
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.printable import output_error
-from tlstax.tests.watched_rows import Watching, by_window
+from tlstax.tests.watched_rows import NOON_NS, Watching, by_window
 
 FIRED = Fired("trigger-closure", 0.2, 0.0, "The ledger has 80 %.")
 
@@ -157,3 +163,35 @@ def test_an_hour_is_not_explained_where_no_process_can_be_started(
     watching.sink.close()
     assert "could not be explained (Resource temporarily unavailable)" in watching.said[0]
     assert watching.counters.unexplained_count == 1
+
+
+def test_the_stacks_of_a_day_are_written_once_and_take_few_bytes(tmp_path: Path) -> None:
+    """A watch knows them until midnight; as integers of Python each took 84 bytes."""
+    many, hour_ns = 20_000, NOON_NS
+    hours = ExplainedHours(tmp_path, lambda _: None, lambda: None)
+    made: list[tuple[Recording, Rows]] = [
+        (
+            Recording("db1", "", number + 1, 0),
+            {columns.Stack: [columns.Stack(id_, hour_ns, [id_]) for id_ in of]},
+        )
+        for number, of in enumerate((range(many), range(many // 2, 2 * many), range(many)))
+    ]
+    memory = pyarrow.default_memory_pool()
+    hours._write(*made[0])  # what is loaded for the first time is not counted
+    hours = ExplainedHours(tmp_path, lambda _: None, lambda: None)
+    tracemalloc.start()
+    try:
+        arrow_bytes, python_bytes = memory.bytes_allocated(), tracemalloc.get_traced_memory()[0]
+        for one in made:
+            hours._write(*one)
+        gc.collect()
+        grown = memory.bytes_allocated() - arrow_bytes
+        grown += tracemalloc.get_traced_memory()[0] - python_bytes
+    finally:
+        tracemalloc.stop()
+    assert grown < 12 * 2 * many
+    assert sorted(row["stack_id"] for row in table(tmp_path, columns.Stack)) == [*range(2 * many)]
+    (later,) = (row for row in made[2][1][columns.Stack] if row[0] == 7)
+    hours._write(made[2][0], {columns.Stack: [later._replace(start_wall_ns=hour_ns + DAY_NS)]})
+    found = [row["stack_id"] for row in table(tmp_path, columns.Stack)]
+    assert found.count(7) == 2  # another day has rows of its own

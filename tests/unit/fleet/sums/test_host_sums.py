@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tlstax.analysis.fleet import columns, host_sums, location, ranking
+from tlstax.analysis.fleet import columns, host_sums, location, metrics, ranking, terms
 from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS
 from tlstax.analysis.fleet.engines.engine import Engine
 from tlstax.analysis.fleet.engines.opening import open_engine
@@ -143,6 +143,62 @@ def test_periods_count_what_was_observed_in_each_interval(day: Path, tmp_path: P
                 assert values == pytest.approx(whole[name]), name
     assert whole["timed"][0] < whole["handshakes"][0]
     assert whole["encrypted"][0] < whole["commands"][0]
+
+
+def by_definition(name: str, rows: list[dict[str, Any]]) -> float:
+    """A sum of metrics.SUMS over rows, from its definition."""
+    of, is_seen = metrics.SUMS[name.removesuffix(metrics.SEEN)], name.endswith(metrics.SEEN)
+    whole = 0.0
+    for row in rows:
+        if row[f"{of.when}_observed_ns"]:
+            for column, scaled_by, times in of.parts:
+                value = row[column] * times
+                if scaled_by and not is_seen:
+                    observed_ns = row[f"{scaled_by}_observed_ns"]
+                    value *= row["recorded_ns"] / observed_ns if observed_ns else 0.0
+                whole += value
+    return whole
+
+
+def test_each_sum_is_what_it_is_defined_as(day: Path, tmp_path: Path) -> None:
+    """Kinds that were observed for different times, and for none, on the same host."""
+    kinds, rows = ("ledger", "handshake", "record"), []
+    for hour in range(8):
+        place = Place("1h", columns.Interval, START_NS + hour * HOUR_NS)
+        (found,) = parquet_files.groups(next(place.folder(day).iterdir()))
+        of_hour = found.to_pylist()
+        for number, row in enumerate(of_hour):
+            for bit, kind in enumerate(kinds):
+                part = (number + 2 * bit + 1) / 20 if hour >> bit & 1 else 0
+                row[f"{kind}_observed_ns"] = int(row["recorded_ns"] * part)
+        table = parquet_files.table_of(
+            columns.Interval, [columns.Interval(**row) for row in of_hour]
+        )
+        path = place.folder(tmp_path) / part_name(1)
+        parquet_files.write(path, columns.Interval, [table])
+        rows += of_hour
+    files, folder = location.select(tmp_path, "1h", (columns.Interval,), (None, None))
+    span = Span(START_NS, START_NS + 8 * HOUR_NS)
+    with open_engine("duckdb", files, folder) as engine:
+        whole = host_sums.over(engine, span, metrics.METRICS)
+        (periods,) = host_sums.by_period(engine, [span], 2 * HOUR_NS, HOUR_NS)
+        (single,) = host_sums.by_period(engine, [span], HOUR_NS, HOUR_NS)
+    assert whole.hosts == periods.hosts == single.hosts
+    for name in metrics.needed(metrics.METRICS):
+        for at, host in enumerate(whole.hosts):
+            mine = [row for row in rows if row["host"] == host]
+            assert whole.by_name[name][at] == pytest.approx(by_definition(name, mine)), name
+            by_hour = [by_definition(name, [row]) for row in mine]
+            assert single.by_name[name][at] == pytest.approx(by_hour), name
+            pairs = np.reshape(by_hour, (-1, 2)).sum(axis=1)
+            assert periods.by_name[name][at] == pytest.approx(pairs), name
+
+
+def test_an_engine_adds_each_term_once() -> None:
+    names = metrics.needed(metrics.METRICS)
+    needed = terms.needed(names)
+    assert len(needed) == len(set(needed)) < len(names)
+    assert terms.added(needed).count("SUM(") == len(needed)
 
 
 def test_rows_of_one_interval_are_added_and_a_host_is_on_its_own_side(
