@@ -161,25 +161,27 @@ def stretch(pid: int, seconds: float) -> Stretch:
     return Stretch(start_ns, monotonic_ns(), process_cpu_ns(pid) - cpu_ns)
 
 
-def switched(pid: int, levels: Sequence[Level], options: argparse.Namespace) -> list[Turn]:
-    """All stretches, the levels one after the other."""
+def switched(pid: int, options: argparse.Namespace) -> list[Turn]:
+    """All stretches, the levels or builds one after the other."""
     turns = []
+    arms = [(name, name, None) for name in options.levels]
+    arms = [(path.name, options.levels[0], path) for path in options.programs] or arms
     with ExitStack() as stack:
         engines = []
-        for level in levels:
-            _, plan = plan_in_child(pid, level)
-            engine = Engine(pid, plan, Options(sample_hz=options.sample_hz))
+        for arm, level, programs in arms:
+            _, plan = plan_in_child(pid, Level[level.upper()])
+            engine = Engine(pid, plan, Options(sample_hz=options.sample_hz, programs=programs))
             stack.callback(engine.close)
             engine.attach(dense=False)
-            engines.append((level, engine))
+            engines.append((arm, engine))
         for number in range(options.turns):
             progress(f"turn {number + 1} of {options.turns}")
-            for level, engine in engines:
+            for arm, engine in engines:
                 off = stretch(pid, options.seconds)
                 engine.attach_dense()
                 on = stretch(pid, options.seconds)
                 engine.detach_dense()
-                turns.append(Turn(level.name.lower(), off, on))
+                turns.append(Turn(arm, off, on))
     return turns
 
 
@@ -187,11 +189,10 @@ def loaded(server: PrivateServer, options: argparse.Namespace) -> list[str]:
     """The table of one server under the load."""
     driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
     driver.prepare()
-    levels = [Level[name.upper()] for name in options.levels]
     load = Load(TIMED, options.threads, _LOAD_MOST_S, rate_per_s=options.rate)
     with in_background(driver, load):
         time.sleep(2)
-        turns = switched(server.pid, levels, options)
+        turns = switched(server.pid, options)
     return table(turns, Latencies(sorted(server.client_directory.glob("latencies.*"))))
 
 
@@ -214,6 +215,13 @@ def main() -> int:
     parser.add_argument("--rate", type=float, help="queries a second (as fast as they can)")
     parser.add_argument("--sample-hz", type=int, default=0, help="of all stretches (none)")
     parser.add_argument("--levels", type=lambda text: text.split(","), default=["flow", "record"])
+    parser.add_argument(
+        "--programs",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="compare these builds of the programs at the first level, not levels",
+    )
     parser.add_argument("--output", type=Path, help="also append the table to this file")
     parser.add_argument(
         "--page",
