@@ -7,7 +7,7 @@
 
 #define NS ((double)NS_PER_S)
 #define ROOM 0.6	/* of the budget for events; the rest is for samples and the recorder */
-#define EVENT_PART 0.4	/* a program at an event takes this part of a trap (0.25 of 0.63 us) */
+#define EVENT_PART 0.2	/* a program at an event takes this part of a trap (0.08 of 0.4 us) */
 #define OTHER_PART 0.5	/* at events of other processes it returns early */
 #define BODY_PART 0.5	/* the program behind a trap */
 #define TRAP_NS 400	/* where the plan has no price */

@@ -172,10 +172,12 @@ void output_commit(void)
 {
 	close_frame();
 	pthread_mutex_lock(&queue.lock);
+	bool is_more = queue.committed != queue.end;
 	queue.committed = queue.end;
 	memcpy(queue.committed_sequences, queue.sequences, sizeof(queue.sequences));
-	pthread_cond_signal(&queue.more);
 	pthread_mutex_unlock(&queue.lock);
+	if (is_more) /* without the lock, which the writer would wait for */
+		pthread_cond_signal(&queue.more);
 }
 
 void output_rollback(void)

@@ -218,7 +218,7 @@ def describe(seen: Seen, growth: list[int], before: list[Status], after: list[St
     ]
     return (
         f"{seen.recordings:,} recordings with {seen.handshakes:,} handshakes, "
-        f"{seen.kills:,} kills, {seen.leaked} of which the kernel said that they leak a probe, "
+        f"{seen.kills:,} kills, {seen.leaked} lines of the kernel that a probe leaks, "
         f"{seen.breakpoints} breakpoints left by them; TLS connections {accepted[0]:,}, of the "
         f"twin {accepted[1]:,}; "
         f"resident memory {growth[0] / 2**20:+.2f} MiB, of the twin {growth[1] / 2**20:+.2f} MiB; "

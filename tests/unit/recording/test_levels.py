@@ -77,7 +77,7 @@ def test_an_idle_server_is_recorded_whole(choose: Choose) -> None:
 
 
 def test_a_light_load_is_recorded_whole_and_a_heavier_one_at_flow(choose: Choose) -> None:
-    """Queries of 200 us: everything costs 1.2 % of them; of 50 us, more than is left."""
+    """Queries of 200 us: everything costs 1.8 % of them; of 50 us, more than is left."""
     light, heavier = choose(**queries(2000, 200_000)), choose(**queries(2000, 50_000))
     assert light.level == Level.RECORD
     assert light.record_ns < 0.6 * SHARE * light.base_ns
@@ -93,10 +93,10 @@ def test_a_saturated_server_is_seen_in_windows_with_everything(choose: Choose) -
 
 
 def test_the_price_of_point_selects_is_what_was_measured(choose: Choose) -> None:
-    """docs/measurements/overhead.md: 0.74 us a query without probes; the account says 1.6 more."""
+    """On 66,000 queries a second: 0.74 us a query without probes, 2.7 us more with them."""
     choice = choose(**queries(66_000))
     assert choice.flow_ns / 66_000 == pytest.approx(740, rel=0.15)
-    assert (choice.record_ns - choice.flow_ns) / 66_000 == pytest.approx(1600, rel=0.05)
+    assert (choice.record_ns - choice.flow_ns) / 66_000 == pytest.approx(2700, rel=0.05)
 
 
 def test_a_busy_host_is_a_price_too(choose: Choose) -> None:
