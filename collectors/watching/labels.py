@@ -14,6 +14,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.watching.server_labels import (
     Marks,
     long_label,
+    may_be_its_parent,
     server_marks,
     short_label,
     started_at,
@@ -31,7 +32,7 @@ class _Holder(NamedTuple):
 
 
 class NotYetError(Exception):
-    """A process has ended: this one, or the one that had the label and is still being read."""
+    """It is decided later: this process, or the one that has the label, has ended or soon will."""
 
 
 class Labels:
@@ -69,6 +70,8 @@ class Labels:
         if marks not in self._of:
             label = self._new_label(process, marks)
         if other := self._other(label, process):
+            if may_be_its_parent(pid) or may_be_its_parent(other.process[0]):
+                raise NotYetError
             why = f"process {other.process[0]} was started in the same way"
             raise self._refusal(process, marks, why, label)
         if self._may_be_a_refused_one(process, marks, label):
@@ -115,7 +118,12 @@ class Labels:
         )
 
     def forget(self, label: str) -> None:
-        """Its server has been gone for long: whoever comes is the first one again."""
+        """Its server has been gone for long: whoever comes is the first one again.
+
+        But not while its process runs, which only cannot be recorded.
+        """
+        if (holder := self._holders.get(label)) and _runs(holder.process):
+            return
         self._holders.pop(label, None)
         self._of = {marks: of for marks, of in self._of.items() if of != label}
         self._divided &= {short_label(marks) for marks in self._of}

@@ -2,6 +2,7 @@
 """The outlets of the servers of a watch: opened with the first recording, closed long after."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Final
 
 from tlstax.collectors.host.clock import monotonic_ns
@@ -68,6 +69,8 @@ class Outlets:
         return f"tlstax and its recorders used {sum(costs.values()) / _S:.1f} s: {each}"
 
     def close(self) -> None:
-        """Close all."""
-        while self._outlets:
-            self._outlets.popitem()[1].close()
+        """Close all, also if one of them fails to."""
+        with ExitStack() as stack:
+            for outlet in self._outlets.values():
+                stack.callback(outlet.close)
+            self._outlets = {}

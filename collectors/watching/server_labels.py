@@ -6,6 +6,7 @@ only when it has recovered.
 """
 
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -26,27 +27,31 @@ Marks = tuple[tuple[str, str], ...]
 
 def server_marks(pid: int, proc: Path = PROC) -> Marks:
     """The instance of its systemd unit, then the options that tell; () also if it has ended."""
-    process = proc / str(pid)
-    found = _INSTANCE.findall(group_text(process))
+    found = _INSTANCE.findall(group_text(proc / str(pid)))
     instance = (("unit", found[-1]),) if found else ()
-    try:
-        words = (process / "cmdline").read_text(errors="replace").split("\0")
-    except OSError:
-        return instance
+    words = _words(pid, proc)
     given: dict[str, str] = {}
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in pairwise([*words, ""]):
         name, equals, value = word.partition("=")
         given.setdefault(name.replace("_", "-"), value if equals else following)
     return (*instance, *((name, given[name]) for name in _OPTIONS if given.get(name)))
 
 
-def server_label(pid: int, proc: Path = PROC) -> str:
-    """The label of a server as long as no other one has a right to it; "": nothing tells."""
-    return short_label(server_marks(pid, proc))
+def may_be_its_parent(pid: int, proc: Path = PROC) -> bool:
+    """Whether a process may be one that has forked a server and ends when this has started.
+
+    `mysqld --daemonize` forks twice, so the server is no child of it, but has its command line. The
+    leader of the server's session is the process between both, which has ended.
+    """
+    words = _words(pid, proc)
+    if not any(word == "-D" or word.startswith("--daemonize") for word in words):
+        return False
+    fields = _stat(pid, proc)
+    return bool(fields) and (proc / fields[3]).exists()
 
 
 def short_label(marks: Marks) -> str:
-    """A part of a name: the first mark."""
+    """A part of a name: the first mark; "": nothing tells."""
     return _plain(marks[0][1]) if marks else ""
 
 
@@ -60,12 +65,25 @@ def started_at(pid: int, proc: Path = PROC) -> str:
 
     With its pid it is this process and no later one.
     """
+    fields = _stat(pid, proc)
+    return "" if not fields or fields[0] in "ZX" else fields[19]
+
+
+def _stat(pid: int, proc: Path) -> list[str]:
+    """What follows the name: state, parent, group, session, ...; [] if it has ended."""
     try:
         text = (proc / str(pid) / "stat").read_text(errors="replace")
     except OSError:
-        return ""
-    state, *fields = text.rpartition(")")[2].split()
-    return "" if state in "ZX" else fields[18]
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def _words(pid: int, proc: Path) -> list[str]:
+    """Its command line; [] if it has ended."""
+    try:
+        return (proc / str(pid) / "cmdline").read_text(errors="replace").split("\0")
+    except OSError:
+        return []
 
 
 def _plain(text: str) -> str:

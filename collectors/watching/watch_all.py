@@ -218,15 +218,16 @@ class WatchAll:
             return [(prepared.target.pid, _not_started(error)) for _, prepared in found]
         self._groups.append(group)
         failed: list[tuple[int, TlstaxError]] = []
-        is_for_nobody = False
+        for_nobody: list[int] = []
         for number, (label, prepared) in enumerate(found):
             try:
                 self._join(group, number, asked[number], label, prepared)
             except TlstaxError as error:
                 failed.append((prepared.target.pid, error))
-                is_for_nobody = is_for_nobody or not group.child.stream_of(number).is_over
-        if is_for_nobody and group.servers:
-            self._end_beside(group)
+                if not group.child.stream_of(number).is_over:
+                    for_nobody.append(prepared.target.pid)
+        if for_nobody and group.servers:
+            self._end_beside(group, for_nobody[0])
         self._end_if_empty(group)
         return failed
 
@@ -268,17 +269,20 @@ class WatchAll:
                 broken += [server] if server.session.why_broken else []
                 self._look_again(server)
         if broken and group.servers:
-            self._end_beside(group)
+            self._end_beside(group, broken[0].pid)
         self._end_if_empty(group)
 
-    def _end_beside(self, group: _Group) -> None:
-        """End a recorder that still records a server for nobody: it cannot leave one alone.
+    def _end_beside(self, group: _Group, pid: int) -> None:
+        """End a recorder that still records process `pid` for nobody: it cannot leave one alone.
 
         The others are attached to again at once, by another recorder: no server has two.
         """
         others = list(group.servers)
         pids = ", ".join(str(server.pid) for server in others)
-        self._tell(f"its recorder is ended; attaching again to what it recorded beside: {pids}")
+        self._tell(
+            f"the recorder of process {pid} is ended; attaching again to what else it recorded: "
+            f"{pids}"
+        )
         group.child.end()
         for server in others:
             self._end(group, server)

@@ -28,6 +28,8 @@ class Counters:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.begun_ns = time.time_ns()
+        """When they were 0, in ns since 1970."""
         self.sums = intervals.no_sums()
         self.facts = Tables()
         self.is_attached = False

@@ -17,13 +17,7 @@ from typing import Any, Final
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.analysis.fleet.continuous.server_counters import ServerCounters
 from tlstax.analysis.fleet.histograms import SCALE, dense
-from tlstax.analysis.report.live.measures import Measure
-from tlstax.analysis.report.live.server_measures import (
-    Buckets,
-    Histograms,
-    all_histograms,
-    all_measures,
-)
+from tlstax.analysis.report.live.server_measures import Buckets, Histograms, Points, read_all
 
 PATH: Final = "/v1/metrics"
 _UNITS: Final = {"_seconds": "s", "_bytes": "By"}
@@ -48,7 +42,6 @@ class OtlpPush:
         self._tell = tell
         self._sdk = package("opentelemetry.sdk.metrics.export")
         self._is_failing = False
-        self._start_ns = time.time_ns()
         exporter = package("opentelemetry.exporter.otlp.proto.http.metric_exporter")
         # What fails is told here, once.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
@@ -72,7 +65,7 @@ class OtlpPush:
         self._send()
 
     def _send(self) -> None:
-        outcome = self._exporter.export(self._data(time.time_ns()), timeout_millis=TIMEOUT_S * 1000)
+        outcome = self._exporter.export(self._data(), timeout_millis=TIMEOUT_S * 1000)
         is_sent = outcome is self._sdk.MetricExportResult.SUCCESS
         if is_sent and self._is_failing:
             self._tell(f"metrics are sent to {self._endpoint} again")
@@ -83,26 +76,28 @@ class OtlpPush:
             )
         self._is_failing = not is_sent
 
-    def _data(self, now_ns: int) -> Any:
+    def _data(self) -> Any:
         sdk = self._sdk
-        found = [
-            *(self._metric(one, now_ns) for one in all_measures(self._servers)),
-            *(self._histogram(one, now_ns) for one in all_histograms(self._servers)),
+        found, histograms = read_all(self._servers)
+        now_ns = time.time_ns()
+        metrics = [
+            *(self._metric(one, now_ns) for one in found),
+            *(self._histogram(one, now_ns) for one in histograms),
         ]
-        scope = sdk.ScopeMetrics(scope=self._scope, metrics=found, schema_url="")
+        scope = sdk.ScopeMetrics(scope=self._scope, metrics=metrics, schema_url="")
         whole = sdk.ResourceMetrics(resource=self._resource, scope_metrics=[scope], schema_url="")
         return sdk.MetricsData(resource_metrics=[whole])
 
-    def _metric(self, one: Measure, now_ns: int) -> Any:
+    def _metric(self, one: Points, now_ns: int) -> Any:
         sdk = self._sdk
         points = [
             sdk.NumberDataPoint(
                 attributes=dict(zip(one.labels, labels, strict=True)),
-                start_time_unix_nano=self._start_ns,
+                start_time_unix_nano=begun_ns,
                 time_unix_nano=now_ns,
                 value=float(value),
             )
-            for labels, value in one.points
+            for labels, value, begun_ns in one.points
         ]
         data = sdk.Gauge(data_points=points)
         if one.kind == "counter":
@@ -128,7 +123,7 @@ class OtlpPush:
         first, counts = dense(one.counts)
         return self._sdk.ExponentialHistogramDataPoint(
             attributes=dict(zip(labels, one.labels, strict=True)),
-            start_time_unix_nano=self._start_ns,
+            start_time_unix_nano=one.begun_ns,
             time_unix_nano=now_ns,
             count=sum(counts),
             sum=one.sum_ns,

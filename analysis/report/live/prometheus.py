@@ -16,12 +16,8 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet.columns import SECOND_NS
 from tlstax.analysis.fleet.continuous.server_counters import ServerCounters
 from tlstax.analysis.report.live import protobuf_exposition
-from tlstax.analysis.report.live.measures import PREFIX, Measure, below
-from tlstax.analysis.report.live.server_measures import (
-    Histograms,
-    all_histograms,
-    all_measures,
-)
+from tlstax.analysis.report.live.measures import PREFIX, below
+from tlstax.analysis.report.live.server_measures import Histograms, Points, read_all
 
 _PATIENCE_S: Final = 5
 _BUCKETS: Final = range(15, 36)
@@ -116,19 +112,20 @@ class _Collected:
 
     def collect(self) -> Iterator[Any]:
         """All metric families."""
-        yield from [self._family(one) for one in all_measures(self._servers)]
-        yield from [self._histogram(one) for one in all_histograms(self._servers)]
+        found, histograms = read_all(self._servers)
+        yield from [self._family(one) for one in found]
+        yield from [self._histogram(one) for one in histograms]
 
-    def _family(self, one: Measure) -> Any:
+    def _family(self, one: Points) -> Any:
         name = f"{PREFIX}{one.name}"
         if one.kind == "info":
             family = self._core.InfoMetricFamily(name, one.text)
-            for labels, _ in one.points:
+            for labels, *_ in one.points:
                 family.add_metric([], dict(zip(one.labels, labels, strict=True)))
             return family
         made = {"counter": "CounterMetricFamily", "gauge": "GaugeMetricFamily"}[one.kind]
         family = getattr(self._core, made)(name, one.text, labels=one.labels)
-        for labels, value in one.points:
+        for labels, value, _ in one.points:
             family.add_metric(labels, value)
         return family
 
@@ -136,11 +133,11 @@ class _Collected:
         family = self._core.HistogramMetricFamily(
             f"{PREFIX}{one.name}", one.text, labels=one.labels
         )
-        for labels, counts, sum_ns in one.points:
+        for labels, counts, sum_ns, _ in one.points:
             buckets = [
                 *((repr(2**power / SECOND_NS), below(counts, power)) for power in _BUCKETS),
                 ("+Inf", sum(counts.values())),
             ]
             family.add_metric(labels, buckets, sum_ns / SECOND_NS)
-        family.native_counts = {labels: dict(counts) for labels, counts, _ in one.points}
+        family.native_counts = {labels: dict(counts) for labels, counts, *_ in one.points}
         return family

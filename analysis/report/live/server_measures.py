@@ -2,10 +2,30 @@
 """The measures of all servers of a watch: one of each name, with a point for each server."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from tlstax.analysis.fleet.continuous.counters import Counters
 from tlstax.analysis.fleet.continuous.server_counters import ServerCounters
-from tlstax.analysis.report.live.measures import Measure, distributions, measures
+from tlstax.analysis.report.live.measures import Distribution, Measure, distributions, measures
+
+
+class Point(NamedTuple):
+    """A value of one server."""
+
+    labels: tuple[str, ...]
+    value: float
+    begun_ns: int
+    """Since when it is counted, in ns since 1970."""
+
+
+class Points(NamedTuple):
+    """The values of a metric."""
+
+    name: str
+    kind: Literal["counter", "gauge", "info"]
+    text: str
+    labels: tuple[str, ...]
+    points: tuple[Point, ...]
 
 
 class Buckets(NamedTuple):
@@ -14,6 +34,8 @@ class Buckets(NamedTuple):
     labels: tuple[str, ...]
     counts: Mapping[int, int]
     sum_ns: float
+    begun_ns: int
+    """As that of a point."""
 
 
 class Histograms(NamedTuple):
@@ -25,26 +47,25 @@ class Histograms(NamedTuple):
     points: tuple[Buckets, ...]
 
 
-def all_measures(servers: ServerCounters) -> list[Measure]:
-    """All but the histograms."""
-    found: dict[str, Measure] = {}
-    for of_server, made in servers.read(lambda counters: list(measures(counters))):
+def read_all(servers: ServerCounters) -> tuple[list[Points], list[Histograms]]:
+    """The metrics of all servers; all of a server are of one instant."""
+    found: dict[str, Points] = {}
+    histograms: dict[str, Histograms] = {}
+    for of_server, (begun_ns, made, made_histograms) in servers.read(_read):
         for one in made:
-            before = found.get(one.name)
-            points = tuple(((*of_server, *labels), value) for labels, value in one.points)
-            found[one.name] = one._replace(
-                labels=(*servers.labels, *one.labels),
-                points=(*(before.points if before else ()), *points),
+            known = found.get(one.name) or Points(
+                one.name, one.kind, one.text, (*servers.labels, *one.labels), ()
             )
-    return list(found.values())
+            points = (Point((*of_server, *labels), value, begun_ns) for labels, value in one.points)
+            found[one.name] = known._replace(points=(*known.points, *points))
+        for each in made_histograms:
+            others = histograms.get(each.name) or Histograms(
+                each.name, each.text, servers.labels, ()
+            )
+            point = Buckets(of_server, each.counts, each.sum_ns, begun_ns)
+            histograms[each.name] = others._replace(points=(*others.points, point))
+    return list(found.values()), list(histograms.values())
 
 
-def all_histograms(servers: ServerCounters) -> list[Histograms]:
-    """The histograms."""
-    found: dict[str, Histograms] = {}
-    for of_server, made in servers.read(lambda counters: list(distributions(counters))):
-        for one in made:
-            known = found.get(one.name, Histograms(one.name, one.text, servers.labels, ()))
-            point = Buckets(of_server, one.counts, one.sum_ns)
-            found[one.name] = known._replace(points=(*known.points, point))
-    return list(found.values())
+def _read(counters: Counters) -> tuple[int, list[Measure], list[Distribution]]:
+    return counters.begun_ns, list(measures(counters)), list(distributions(counters))

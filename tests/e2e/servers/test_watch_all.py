@@ -16,7 +16,7 @@ import pytest
 from tlstax import ExitCode
 from tlstax.analysis.fleet import columns
 from tlstax.collectors.process.find_process import pids_of_name
-from tlstax.collectors.watching.server_labels import long_label, server_label, server_marks
+from tlstax.collectors.watching.server_labels import long_label, server_marks, short_label
 from tlstax.tests.bpf_objects import watch_leftovers
 from tlstax.tests.e2e.recording import prometheus_server
 from tlstax.tests.e2e.recording.prometheus_server import Ask, query
@@ -114,7 +114,7 @@ def test_each_server_has_rollups_of_its_own(
 ) -> None:  # fmt: skip
     leftover = watch_leftovers()
     data = tmp_path / "data"
-    hosts = [f"db1-{server_label(server.pid)}" for server in servers]
+    hosts = [f"db1-{short_label(server_marks(server.pid))}" for server in servers]
     watch = WatchRun(tmp_path / "said", data, "--name", program.name, "--all")
     watch.await_said("recording process", 2)
     (recorder,) = recorders(watch)
@@ -162,7 +162,7 @@ def test_servers_of_one_port_keep_their_own_data(
     (first,) = [pid for pid in pids if "bind-address" not in command_line(pid)]
     (second,) = [pid for pid in pids if pid != first]
     hosts = {pid: f"db1-{long_label(server_marks(pid))}" for pid in pids}
-    assert len({server_label(pid) for pid in pids}) == 1 < len(set(hosts.values()))
+    assert len({short_label(server_marks(pid)) for pid in pids}) == 1 < len(set(hosts.values()))
     watch = WatchRun(tmp_path / "said", data, "--name", program.name, "--all", "--raw", "0")
     watch.await_said("recording process", 2)
     connect(servers[0], COUNTS[0])
@@ -233,7 +233,7 @@ def test_metrics_of_all_servers_are_at_one_address(
     prometheus: Callable[[int], Ask],
 ) -> None:  # fmt: skip
     port, name = free_port(), program.name
-    hosts = [f"db1-{server_label(server.pid)}" for server in servers]
+    hosts = [f"db1-{short_label(server_marks(server.pid))}" for server in servers]
     metrics = ("--listen", str(port), "--otlp", collector.address, "--raw", "0")
     watch = WatchRun(tmp_path / "said", tmp_path / "data", "--name", name, "--all", *metrics)
     watch.await_said("recording process", 2)

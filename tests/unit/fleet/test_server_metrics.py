@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import urllib.request
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,27 @@ def messages(content: bytes) -> Iterator[Any]:
         at += 1 + size
 
 
+def test_all_of_a_server_is_read_at_one_instant(
+    exposition: Exposition,
+    servers: ServerCounters,
+    both: dict[str, Counters],
+    collector: Collector,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[Counters] = []
+    held = Counters.held
+
+    def noted(counters: Counters) -> AbstractContextManager[None]:
+        read.append(counters)
+        return held(counters)
+
+    monkeypatch.setattr(Counters, "held", noted)
+    scrape(exposition)
+    assert read == list(both.values())
+    OtlpPush(servers, endpoint_of(collector.address), "db1", 3600, print).close()
+    assert read == 2 * list(both.values())
+
+
 def test_a_server_whose_place_was_closed_has_no_series(demo_tables: Tables, tmp_path: Path) -> None:
     """As long as it is awaited it has, and says that it is down, as that of a single watch."""
     sinks = Sinks(tmp_path, "", 10, 86400.0, "", are_several=True)
@@ -173,6 +195,9 @@ def test_otlp_points_have_the_server_as_attribute(
             for point in data.data_points
         ]
         assert set(found) <= set(both), name
+        begun_ns = [both[one].begun_ns for one in found]
+        if not metric.HasField("gauge"):  # it has no start
+            assert [point.start_time_unix_nano for point in data.data_points] == begun_ns, name
         if name == "tlstax.handshake_duration":
             assert sorted(found) == sorted(both)
             assert data.data_points[0].count > data.data_points[1].count > 0

@@ -114,6 +114,7 @@ def host_of(monkeypatch: pytest.MonkeyPatch) -> Host:
         monkeypatch.setattr(watch_all, name, getattr(made, name))
     monkeypatch.setattr(labels, "server_marks", made.marks)
     monkeypatch.setattr(labels, "started_at", made.started_at)
+    monkeypatch.setattr(labels, "may_be_its_parent", lambda _: False)
 
     class Child:
         """A recorder."""

@@ -19,6 +19,7 @@ CHANGED: Marks = (("--port", "3306"), ("--datadir", "/srv/new"))
 def processes(monkeypatch: pytest.MonkeyPatch) -> dict[int, Marks]:
     found: dict[int, Marks] = {}
     monkeypatch.setattr(module, "server_marks", lambda pid: found.get(pid, ()))
+    monkeypatch.setattr(module, "may_be_its_parent", lambda _: False)
     monkeypatch.setattr(module, "started_at", lambda pid: str(pid) if pid in found else "")
     return found
 
@@ -110,6 +111,38 @@ def test_a_process_that_is_not_recorded_at_the_moment_keeps_its_label(
     assert labels.of(9, set()) == "3306-srv-b"
     del processes[8]
     assert labels.of(7, set()) == "3306"
+
+
+@pytest.mark.parametrize(("first", "second"), [(7, 8), (8, 7)])
+def test_a_server_has_its_label_when_the_process_that_forked_it_has_ended(
+    first: int, second: int, processes: dict[int, Marks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """7 is `mysqld --daemonize` and waits until 8, its server, has started."""
+    monkeypatch.setattr(module, "may_be_its_parent", lambda pid: pid == 7)
+    labels = Labels()
+    processes |= {7: A, 8: A}
+    assert labels.of(first, set()) == "3306"
+    with pytest.raises(NotYetError):
+        labels.of(second, {"3306"})
+    assert not labels.is_refused(second)
+    del processes[7]
+    assert labels.of(8, set()) == "3306"
+    del processes[8]
+    processes[9] = A
+    assert labels.of(9, set()) == "3306", "and so has its restart"
+
+
+def test_a_label_is_not_forgotten_while_its_process_runs(processes: dict[int, Marks]) -> None:
+    """It could not be recorded for a day."""
+    labels = Labels()
+    processes |= {7: A, 8: A}
+    label = labels.of(7, set())
+    refused(labels, 8, set())
+    labels.forget(label)
+    del processes[8]
+    processes[9] = A  # the restart of 8
+    assert refused(labels, 9, set()).startswith("process 7 was started in the same way: ")
+    assert labels.of(7, set()) == label
 
 
 def test_a_process_that_has_ended_is_no_other_server(processes: dict[int, Marks]) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.watching import watch_all
-from tlstax.collectors.watching.server_labels import server_label
+from tlstax.collectors.watching.server_labels import may_be_its_parent, server_marks, short_label
 from tlstax.tests.unit.watching.servers_of_host import CPU_NS, Host, host_of, run
 from tlstax.tests.unit.watching.test_watch import WINDOW, refused
 
@@ -109,5 +109,25 @@ def test_what_tells_servers_apart(command: str, cgroup: str, label: str, tmp_pat
     (tmp_path / "7").mkdir()
     (tmp_path / "7/cmdline").write_text(command.replace(" ", "\0") + "\0")
     (tmp_path / "7/cgroup").write_text(f"{cgroup}\n")
-    assert server_label(7, tmp_path) == label
-    assert server_label(8, tmp_path) == ""
+    assert short_label(server_marks(7, tmp_path)) == label
+    assert short_label(server_marks(8, tmp_path)) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "session", "may_be"),
+    [
+        ("mysqld --daemonize --port=1", 7, True),
+        ("mysqld --port=1 --daemonize=1", 7, True),
+        ("mysqld -D", 7, True),
+        ("mysqld --port=1", 7, False),
+        ("mysqld --daemonize", 6, False),  # the server itself: its session's leader has ended
+    ],
+)
+def test_which_process_waits_for_the_server_that_it_has_forked(
+    command: str, session: int, may_be: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/cmdline").write_text(command.replace(" ", "\0") + "\0")
+    (tmp_path / "7/stat").write_text(f"7 (mysqld) S 1 {session} {session} 0 -1\n")
+    assert may_be_its_parent(7, tmp_path) == may_be
+    assert not may_be_its_parent(8, tmp_path)

@@ -7,7 +7,9 @@ import pytest
 
 from tlstax import ExitCode
 from tlstax.collectors.watching import outlets, watch_all
-from tlstax.tests.unit.watching.servers_of_host import CPU_NS, Host, host_of, run
+from tlstax.collectors.watching.outlet import Outlet
+from tlstax.collectors.watching.outlets import Outlets
+from tlstax.tests.unit.watching.servers_of_host import CPU_NS, Host, Sink, host_of, run
 from tlstax.tests.unit.watching.test_watch import WINDOW, refused
 
 
@@ -38,7 +40,8 @@ def test_a_recorder_that_records_for_nobody_ends_before_the_next_one_begins(host
     assert sorted(map(sorted, host.recorders[1:])) in ([[7], [8]], [[7, 8]])
     first_end, second_begin = host.did.index("its end"), host.did.index("begin db8 8", 4)
     assert host.did.index("detached db8") < first_end < second_begin
-    assert [text for text in told if "attaching again to what it recorded beside: 8" in text]
+    said = "the recorder of process 7 is ended; attaching again to what else it recorded: 8"
+    assert said in told
 
 
 def test_a_recorder_whose_stream_was_never_read_is_ended(
@@ -55,7 +58,9 @@ def test_a_recorder_whose_stream_was_never_read_is_ended(
     monkeypatch.setattr(watch_all, "RecorderSession", session)
     host.running, host.stray = {7, 8}, {1}
     host.pids = [[7, 8]] * 5
-    run(host)
+    told = run(host)
+    said = "the recorder of process 8 is ended; attaching again to what else it recorded: 7"
+    assert said in told
     again = [n for n, did in enumerate(host.did) if did == "begin db7 7"][1]
     assert host.did.index("its end") < again
 
@@ -93,3 +98,19 @@ def test_an_outlet_is_closed_a_day_after_its_server_has_gone(
     assert [did for did in host.did if did.startswith(("open", "close"))] == [
         *["open db7", "close db7"] * 2
     ]
+
+
+def test_an_outlet_that_cannot_be_closed_leaves_the_others_closed(host: Host) -> None:
+    def opened(label: str) -> Outlet:
+        def close() -> None:
+            host.did.append(f"close {label}")
+            raise OSError(label)
+
+        return Outlet(Sink(host, label), None, lambda _: None, close)
+
+    made = Outlets(opened)
+    for label in ("a", "b"):
+        made.of(label)
+    with pytest.raises(OSError, match="a"):
+        made.close()
+    assert host.did == ["close b", "close a"]
