@@ -294,8 +294,9 @@ def test_interrupted_before_it_is_attached(
 def test_a_budget_that_nothing_fits_is_of_one(
     servers: list[Process], attach: Attach, folder: Path
 ) -> None:
-    """All are idle: the least budget allows nothing to any of them, and each says so."""
-    process = attach([server.pid for server in servers[:2]], "--budget", "0.1%", waits=False)
+    """All are idle: the least budget does not allow so many samples, and each says so."""
+    too_much = ("--budget", "0.1%", "--sample-hz", "999")
+    process = attach([server.pid for server in servers[:2]], *too_much, waits=False)
     said = ended(process, end=False)
     assert process.returncode == 7, said
     assert len(errors_in(said)) == 2

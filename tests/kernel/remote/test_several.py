@@ -194,7 +194,8 @@ def test_more_than_one_recorder_records(several: Attach, folder: Path) -> None:
 def test_a_budget_that_nothing_fits_is_of_each(
     servers: list[Process], several: Attach, folder: Path, box: RemoteHost
 ) -> None:
-    process = several([server.pid for server in servers[:2]], "--budget", "0.1%", waits_for=0)
+    too_much = ("--budget", "0.1%", "--sample-hz", "999")
+    process = several([server.pid for server in servers[:2]], *too_much, waits_for=0)
     text = said(process, BUDGET)
     assert len(errors_in(text)) == 2
     box.await_nothing_left(GONE_SECONDS)
