@@ -171,7 +171,7 @@ double stretches_spent_ns(void)
 		u64 ns = runs_since(i, &count);
 		bool is_exit = !strcmp(name, "on_leave");
 		if (!is_exit && strcmp(name, "on_enter") != 0)
-			spent_ns += (double)ns;
+			spent_ns += (double)ns + CALL_NS * (double)count;
 		else if (count)
 			stretches.body_ns[is_exit] = (double)ns / (double)count;
 	}
