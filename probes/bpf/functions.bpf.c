@@ -219,7 +219,7 @@ int on_function_leave(struct pt_regs *ctx)
 /*
  * Time off the CPU is excluded. Where the thread blocks, it starts when the scheduler stops the
  * thread's clock, which is before the tracepoint; the more runnable threads there are, the longer
- * before. A thread that is preempted runs until the switch: see left_cpu() of ledger.bpf.c.
+ * before. A thread that is preempted runs until the switch: see left_cpu() of scheduler.bpf.h.
  */
 static __always_inline void left_cpu(struct thread_calls *thread, struct task_struct *task, u64 now,
 				     bool runnable)

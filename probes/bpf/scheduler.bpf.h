@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Switches and wake-ups: who runs, who waits, and for what.
+ */
+#ifndef TLSTAX_SCHEDULER_BPF_H
+#define TLSTAX_SCHEDULER_BPF_H
+
+#include "closure.bpf.h"
+#include "flow.bpf.h"
+#include "pending.bpf.h"
+#include "phases.bpf.h"
+#include "threads.bpf.h"
+
+/*
+ * The slot of a thread that runs here: the switch to it has noted which one, which costs less than
+ * to ask for it. Where that switch was not seen, or came to another CPU, it is asked for.
+ */
+static __always_inline struct thread_slot *running_slot(struct task_struct *task)
+{
+	struct cpu_counts *cpu = find_cpu(bpf_get_smp_processor_id());
+
+	if (likely(cpu && cpu->current == (u64)task)) {
+		u32 index = cpu->current_index;
+		struct thread_slot *slot = bpf_map_lookup_elem(&slots, &index);
+		if (likely(slot && slot->tid == task->pid))
+			return slot;
+	}
+	return find_slot(task);
+}
+
+/* The clocks of the CPU that the thread is on. False: this kernel does not show them. */
+static __always_inline bool read_clocks(struct task_struct *task, u64 now,
+					struct cpu_clocks *clocks)
+{
+	if (!bpf_core_field_exists(task->se.cfs_rq))
+		return false;
+	struct rq *rq = task->se.cfs_rq->rq;
+	clocks->lag_ns = now - rq->clock;
+	clocks->uncharged_ns = rq->clock - rq->clock_task;
+	return true;
+}
+
+/*
+ * When the thread's stay on the CPU ended. The tracepoint fires after the next thread was chosen,
+ * the scheduler's timestamp is earlier.
+ *
+ * - A thread that blocks has done so at the timestamp: choosing the next one is not its time.
+ * - A thread that is preempted has run until now. Its timestamp is that of the wake-up that
+ *   preempts it, up to 60 us earlier, and the scheduler charges the time since to the next thread.
+ *
+ * `late` is how much later the switch is than the timestamp, less the same of the switch to the
+ * thread. It is counted as handed_ns: the ledger's time less this compares with the scheduler's.
+ * Where the kernel shows its clocks, no count of the scheduler's is in it.
+ */
+static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct *task, u64 now,
+				    bool runnable)
+{
+	u64 counted = task->se.sum_exec_runtime - slot->sched_cpu_ns;
+	s64 gap = (s64)(now - slot->run_start_ns - counted), stolen, late;
+	s64 choice_most = CHOICE_MOST_NS;
+	struct cpu_clocks clocks;
+
+	if (unlikely(!slot->run_start_ns))
+		return now;
+	if (read_clocks(task, now, &clocks)) {
+		late = (s64)(clocks.lag_ns - slot->came.lag_ns);
+		stolen = (s64)(clocks.uncharged_ns - slot->came.uncharged_ns);
+	} else {
+		choice_most = SWITCH_GAP_NS;
+		late = gap > SWITCH_GAP_NS || gap < -SWITCH_GAP_NS ? 0 : gap;
+		stolen = gap - late;
+	}
+	slot->steal_ns += stolen + FAULT_STEALS(now - slot->run_start_ns);
+	/* The scheduler looks at its clock at every tick. */
+	if (unlikely((runnable && late < TICK_NS) || (late < 0 && late > -TICK_NS))) {
+		slot->handed_ns += late;
+		return now;
+	}
+	gap -= stolen;
+	if (unlikely(runnable || gap < 0 || gap > choice_most))
+		return now;
+	if (slot->last_ns > now - gap)
+		slot->handed_ns += slot->last_ns - (now - gap);
+	return now - gap;
+}
+
+/* The wait has ended: the thread is runnable, in the same phase. */
+static __always_inline void woken(struct thread_slot *slot, u64 now)
+{
+	charge(slot, now);
+	finish_wait(slot, now);
+	if (slot->owner == PHASE_IDLE) {
+		if (unlikely(slot->flags & FLAG_PARK))
+			slot->base = PHASE_CONNECT;
+		if (slot->flags & (FLAG_PARK | FLAG_AWAIT | FLAG_POOL))
+			slot->base_start_ns = now;
+		slot->phase_event_ns = now;
+	}
+	slot->state = STATE_RUNNABLE;
+	slot->owner = innermost_phase(slot);
+}
+
+enum { UNSEEN_WAKEUPS_MOST = 20 }; /* a second: more are a fault, which closure is to show */
+
+/*
+ * The thread is given a CPU, and no wake-up of it was reported: one kernel was seen to miss some.
+ * How long it has waited, by the scheduler's stamp; 0: not known.
+ */
+static __noinline u64 waited_unseen_ns(struct thread_slot *slot, struct task_struct *task, u64 now)
+{
+	struct cpu_counts *cpu = find_cpu(bpf_get_smp_processor_id());
+	u64 second = now / 1000000000;
+
+	if (!bpf_core_field_exists(task->sched_info.last_queued))
+		return 0;
+	u64 since = task->sched_info.last_queued;
+	if (!since || !cpu || !cpu->queue_offset_ns)
+		return 0;
+	s64 waited = (s64)(now - cpu->queue_offset_ns - since);
+	if (waited <= 0)
+		return 0;
+	if (lifecycle.unseen_second != second) {
+		lifecycle.unseen_second = second;
+		lifecycle.unseen_count = 0;
+	}
+	if (__sync_fetch_and_add(&lifecycle.unseen_count, 1) >= UNSEEN_WAKEUPS_MOST)
+		return 0;
+	count_loss(LOSS_SWITCH_MISSED);
+	u64 blocked = now - slot->last_ns;
+	return (u64)waited < blocked ? (u64)waited : blocked;
+}
+
+/*
+ * The thread is running, but no switch to it was reported: one kernel was seen to miss some
+ * switches. The time that it has been running is what the scheduler counted since the thread left
+ * the CPU, plus the time since the scheduler last updated its count.
+ */
+static __noinline void came_unseen(struct thread_slot *slot, struct task_struct *task, u64 now)
+{
+	u64 ran = task->se.sum_exec_runtime - slot->sched_cpu_ns;
+
+	ran += uncounted_ns(task, now);
+	if (ran > now - slot->last_ns)
+		ran = now - slot->last_ns;
+	if (slot->state >= STATE_BLOCKED_NETWORK)
+		woken(slot, now - ran);
+	charge(slot, now - ran);
+	slot->state = STATE_ON_CPU;
+	slot->run_start_ns = now - ran;
+	read_clocks(task, now, &slot->came);
+	pending_runs(slot, now - ran);
+	count_loss(LOSS_SWITCH_MISSED);
+}
+
+/* The current thread reaches the kernel: phases whose functions have returned unseen end here. */
+static __always_inline void end_returned(struct thread_slot *slot, struct task_struct *task,
+					 u64 now)
+{
+	if (unlikely(may_have_returned(slot))) {
+		struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
+		drop_returned(slot, now, REGS_SP(user));
+	}
+}
+
+static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 now, u64 left_as)
+{
+	bool exiting = task->flags & TASK_EXITING;
+	struct thread_slot *slot = running_slot(task);
+	struct wait wait;
+
+	if (unlikely(!slot || slot->status != THREAD_LIVE))
+		return;
+	if (unlikely(slot->state != STATE_ON_CPU))
+		came_unseen(slot, task, now);
+	s64 handed_before_ns = slot->handed_ns;
+	charge(slot, left_cpu(slot, task, now, !left_as));
+	count_stay(task, slot, slot->handed_ns - handed_before_ns);
+	if (unlikely(exiting && left_as & TASK_DEAD)) {
+		read_last_counts(task, slot, now);
+		slot->exit_ns = slot->last_ns;
+		close_account(task);
+		return;
+	}
+	slot->seen_count++;
+	slot->sched_cpu_ns = task->se.sum_exec_runtime;
+	if (unlikely(!left_as)) {
+		if (config.covered_by_tracepoint)
+			pending_preempted(task, slot, now);
+		slot->state = STATE_RUNNABLE;
+		return;
+	}
+	end_returned(slot, task, now);
+	classify_wait(task, slot, &wait);
+	if (config.flow)
+		flow_wait(task, slot, &wait, now);
+	else if (config.covered_by_tracepoint)
+		pending_wait(task, slot, &wait, now);
+	slot->wait_start_ns = now;
+	if (bpf_core_field_exists(task->sched_info.run_delay))
+		slot->block_wait_ns = task->sched_info.run_delay;
+	slot->wait_syscall = wait.syscall;
+	slot->state = wait.state;
+	if (slot->depth == 0 &&
+	    ((slot->flags & (FLAG_AWAIT | FLAG_POOL) && wait.state == STATE_BLOCKED_NETWORK) ||
+	     (slot->flags & (FLAG_PARK | FLAG_POOL) && wait.condition)))
+		slot->owner = PHASE_IDLE;
+	if (unlikely(slot->handshake.active) && wait.state == STATE_BLOCKED_NETWORK)
+		slot->handshake.network_wait_count++;
+	walk_wait(ctx, task, slot);
+}
+
+static __always_inline void switch_in(struct task_struct *task, u64 now)
+{
+	u32 index = slot_index(task);
+	struct thread_slot *slot = bpf_map_lookup_elem(&slots, &index);
+	if (unlikely(!slot || slot->status != THREAD_LIVE))
+		return;
+	if (unlikely(slot->state >= STATE_BLOCKED_NETWORK))
+		woken(slot, now - waited_unseen_ns(slot, task, now));
+	charge(slot, now);
+	slot->state = STATE_ON_CPU;
+	slot->run_start_ns = now;
+	read_clocks(task, now, &slot->came);
+	slot->sched_cpu_ns = task->se.sum_exec_runtime;
+	pending_runs(slot, now);
+	struct cpu_counts *cpu = find_cpu(bpf_get_smp_processor_id());
+	if (cpu) {
+		cpu->clock_offset_ns = now - task->se.exec_start;
+		cpu->arrived_ns = now;
+		cpu->current_index = index;
+		cpu->current = (u64)task;
+	}
+}
+
+SEC("tp_btf/sched_switch")
+int on_switch(u64 *ctx)
+{
+	struct task_struct *prev = (struct task_struct *)ctx[1];
+	struct task_struct *next = (struct task_struct *)ctx[2];
+	s32 tgid = config.tgid;
+	bool out = prev->tgid == tgid, in = next->tgid == tgid;
+
+	if (likely(!out && !in) || lifecycle.executed_ns || FAULT_DROPS_SWITCH())
+		return 0;
+	u64 now = bpf_ktime_get_ns();
+	if (unlikely(is_abandoned(now)))
+		return 0;
+	if (out) {
+		bool preempted = ctx[0] & 0xff;
+		u64 state = switch_state(ctx, prev, config.switch_has_state);
+		switch_out(ctx, prev, now, preempted ? 0 : state);
+	}
+	if (in)
+		switch_in(next, now);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int on_wakeup(u64 *ctx)
+{
+	struct task_struct *task = (struct task_struct *)ctx[0];
+	if (!is_target(task) || FAULT_DROPS_WAKEUP())
+		return 0;
+	struct thread_slot *slot = find_slot(task);
+	if (!slot || slot->status != THREAD_LIVE || slot->state < STATE_BLOCKED_NETWORK)
+		return 0;
+	u64 now = bpf_ktime_get_ns();
+	if (unlikely(is_abandoned(now)))
+		return 0;
+	woken(slot, now);
+	woken_from_sleep(task, slot, now);
+	return 0;
+}
+
+#endif
