@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "proc.h"
 
 enum { THREADS_READ_MOST = 2048 }; /* of a process with very many, these are looked at */
+enum { STATUS_MOST = 1 << 20 };	   /* a process may be in 65,536 groups, which come early in it */
 
 /* A number of /proc/PID/status: the first behind its name, or the last. */
 static u64 field_of(const char *status, const char *name, bool is_last)
@@ -73,7 +75,8 @@ static int tracer_of(int pid)
 
 int target_open(struct target *target, int pid)
 {
-	char path[64], status[4096];
+	static char status[STATUS_MOST];
+	char path[64];
 
 	target->pid = pid;
 	target->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -93,6 +96,14 @@ int target_open(struct target *target, int pid)
 	if (target->pidfd < 0)
 		return fail(EXIT_CODE_TARGET, "process %d cannot be watched: %s", pid,
 			    strerror(errno));
+	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
+	int maps = open(path, O_RDONLY | O_CLOEXEC);
+	if (maps < 0)
+		return fail(EXIT_CODE_TARGET,
+			    "process %d cannot be recorded: its memory map cannot be read: %s. Run "
+			    "as root",
+			    pid, strerror(errno));
+	close(maps);
 	target->own_pid = (int)field_of(status, "NSpid:", true);
 	if (!target->own_pid)
 		target->own_pid = pid;
@@ -120,6 +131,11 @@ static int verify_file(struct target *target, const struct plan *plan, u32 numbe
 	char found[65];
 
 	struct mapping *mapping = mapping_find(file, found);
+	if (!mapping && !strcmp(found, MAPPING_CLOSED))
+		return fail(EXIT_CODE_TARGET,
+			    "%s cannot be probed: the file that process %d has mapped cannot be "
+			    "opened. Run as root",
+			    file->path, target->pid);
 	if (!mapping && *found)
 		return fail(EXIT_CODE_TARGET,
 			    "%s cannot be probed: the plan is for build-id %s, process %d runs %s: "
