@@ -37,16 +37,26 @@ static u64 field_of(const char *status, const char *name, bool is_last)
 	return strtoull(line, NULL, 10);
 }
 
-static u64 start_ticks_of(int pid)
+enum { STAT_START_TICKS = 22, STAT_STACK_ADDRESS = 28 };
+
+/* A field of /proc/PID/stat, by its number in proc(5) from 3 on. */
+static u64 stat_field(int pid, int number)
 {
 	char path[64], text[2048];
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
 	read_text(path, text, sizeof(text));
 	char *at = strrchr(text, ')');
-	for (int field = 2; at && field < 22; field++)
+	for (int field = 2; at && field < number; field++)
 		at = strchr(at + 1, ' ');
 	return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+bool target_has_executed(const struct target *target)
+{
+	u64 now = stat_field(target->pid, STAT_STACK_ADDRESS); /* 0: it has ended */
+
+	return now && now != target->stack_address;
 }
 
 /* Who traces one of the threads: strace may follow a single one. 0: none, or none is shown. */
@@ -108,7 +118,8 @@ int target_open(struct target *target, int pid)
 	if (!target->own_pid)
 		target->own_pid = pid;
 	target->threads_count = (u32)field_of(status, "Threads:", false);
-	target->start_ticks = start_ticks_of(pid);
+	target->start_ticks = stat_field(pid, STAT_START_TICKS);
+	target->stack_address = stat_field(pid, STAT_STACK_ADDRESS);
 	return 0;
 }
 
