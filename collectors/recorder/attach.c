@@ -32,6 +32,13 @@ static int pause_as(struct engine *engine, u32 how)
 	return engine_set_control(engine);
 }
 
+static int look_at_threads(const struct engine *engine)
+{
+	return engine_iterate(engine->each_thread)
+		       ? engine_refused("cannot look at the threads", errno)
+		       : 0;
+}
+
 static int attach_programs(struct engine *engine, const char *const *names, u32 count,
 			   enum link_group group)
 {
@@ -66,8 +73,7 @@ static int attach_dense(struct engine *engine, const struct plan *plan, const st
 	for (u32 i = 0; i < SOCKET_PLACES; i++)
 		if (engine_has_place(engine, i))
 			names[count++] = socket_places[i].program;
-	if (attach_programs(engine, names, count, LINKS_DENSE) ||
-	    engine_iterate(engine->each_thread))
+	if (attach_programs(engine, names, count, LINKS_DENSE) || look_at_threads(engine))
 		return -1;
 	return uprobes_attach(engine, plan, target, true);
 }
@@ -95,15 +101,15 @@ static int detach_dense(struct engine *engine)
 {
 	links_close_group(group_of(engine, LINKS_DENSE));
 	pause_as(engine, 1);
-	if (engine_iterate(engine->each_thread))
-		return engine_refused("cannot look at the threads", errno);
+	if (look_at_threads(engine))
+		return -1;
 	mark_gone(engine);
 	return 0;
 }
 
 static int attach_rare(struct engine *engine, const struct plan *plan, const struct target *target)
 {
-	if (!is_above_handshake(engine->level) && engine_iterate(engine->each_thread))
+	if (!is_above_handshake(engine->level) && look_at_threads(engine))
 		return -1;
 	return uprobes_attach(engine, plan, target, false);
 }
@@ -122,10 +128,10 @@ static int detach_rare(struct engine *engine)
 {
 	links_close_group(group_of(engine, LINKS_RARE));
 	pause_as(engine, FORGOTTEN);
-	int error = engine_iterate(engine->each_thread);
+	int error = look_at_threads(engine);
 	forget_handshakes(engine);
 	pause_as(engine, 1);
-	return error ? engine_refused("cannot look at the threads", errno) : 0;
+	return error;
 }
 
 int engine_go(struct engine *engine, const struct plan *plan, const struct target *target,

@@ -95,6 +95,11 @@ static int attach(void)
 	    start_put(engine, &session->plan, &session->target, &session->options,
 		      session->plan_text, session->plan_bytes))
 		return -1;
+	if (target_has_executed(&session->target))
+		return fail(EXIT_CODE_TARGET,
+			    "process %d cannot be recorded: it executed another program while it "
+			    "was being attached to",
+			    session->target.pid);
 	session->progress = PROGRESS_STARTED;
 	return start_recording(); /* what it costs counts, while others are being attached to */
 }

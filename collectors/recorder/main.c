@@ -245,7 +245,7 @@ static void judge_all(void)
 
 static int block_signals(void)
 {
-	static const int ignored[] = {SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU};
+	static const int ignored[] = {SIGPIPE, SIGXFSZ, SIGTSTP, SIGTTIN, SIGTTOU};
 	sigset_t ending_set;
 
 	for (u32 i = 0; i < COUNT(ignored); i++)
@@ -278,6 +278,8 @@ int main(int count, char **arguments)
 		finish();
 		judge_all();
 	}
+	if (output >= 0)
+		opening_forget_output(options);
 	watchdog_stop();
 	u64 windows_count = 0;
 	for (u32 i = 0; i < sessions_count(); i++)

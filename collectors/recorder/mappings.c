@@ -80,7 +80,9 @@ static void read_file(int pid, struct mapping *mapping)
 		mapping->file = other->file;
 		break;
 	}
-	read_elf(mapping_open(pid, mapping), 0, mapping);
+	int fd = mapping_open(pid, mapping);
+	mapping->is_closed = fd < 0;
+	read_elf(fd, 0, mapping);
 }
 
 /* The mapping that is known to begin there, NULL: it is a new one. */
@@ -145,7 +147,7 @@ void mappings_read(int pid)
 		entry->path_bytes = (u32)strlen(mapping->path);
 		mapping->file = -1;
 		mapping->look = mapped.look;
-		mapping->has_bias = mapping->is_sent = false;
+		mapping->has_bias = mapping->is_sent = mapping->is_closed = false;
 		entry->build_id_bytes = entry->has_table = 0;
 		if (entry->inode)
 			read_file(pid, mapping);
@@ -213,7 +215,7 @@ struct mapping *mapping_find(const struct plan_file *file, char found_id[65])
 		bool is_path = !strcmp(mapping->path, file->path);
 		hex_of(&mapping->entry, id);
 		if (is_path)
-			strcpy(found_id, *id ? id : "none");
+			strcpy(found_id, *id ? id : mapping->is_closed ? MAPPING_CLOSED : "none");
 		if (!mapping->entry.inode || strcmp(id, file->build_id) != 0)
 			continue;
 		if (is_path)

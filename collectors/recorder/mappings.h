@@ -14,8 +14,8 @@ struct mapping {
 	char path[PLAN_PATH_MOST];
 	s32 file; /* of the plan, -1: none */
 	u64 bias; /* added to an address of its file gives that of the process */
-	bool has_bias, is_sent;
-	u32 look; /* at which it was seen last */
+	bool has_bias, is_sent, is_closed; /* is_closed: its file could not be opened */
+	u32 look;			   /* at which it was seen last */
 };
 
 /* Those of a process, and one that is being read. */
@@ -28,7 +28,11 @@ struct mappings {
 /* Look which code is mapped now. */
 void mappings_read(int pid);
 
-/* The mapping of a file of the plan: that build, at the same path if there are several. */
+/* Instead of a build-id: the file could not be opened. */
+#define MAPPING_CLOSED "unknown"
+
+/* The mapping of a file of the plan: that build, at the same path if there are several. NULL: there
+ * is none, and `found_id` has the build-id of the file at that path. */
 struct mapping *mapping_find(const struct plan_file *file, char found_id[65]);
 
 /* All mappings of the same file are of this file of the plan. */

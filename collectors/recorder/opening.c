@@ -21,10 +21,23 @@ int opening_output(const struct options *options)
 		fd = open(options->output, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return fail(EXIT_CODE_IO, "cannot create %s: %s", options->output, strerror(errno));
+	int how = fcntl(fd, F_GETFL);
+	if (how < 0 || (how & O_ACCMODE) == O_RDONLY)
+		return fail(EXIT_CODE_USAGE, "standard output is closed or cannot be written: "
+					     "redirect it to a file, or give --output FILE");
 	if (isatty(fd))
 		return fail(EXIT_CODE_USAGE,
 			    "the stream is not for a terminal: redirect it to a file");
 	return fd;
+}
+
+void opening_forget_output(const struct options *options)
+{
+	for (u32 i = 0; i < sessions_count(); i++)
+		if (session_of(i)->is_started)
+			return;
+	if (options->output)
+		unlink(options->output);
 }
 
 int opening_check_further(void)

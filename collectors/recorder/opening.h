@@ -20,4 +20,7 @@ int opening_sessions(int count, char **arguments);
 /* The descriptor of the stream. -1: there is none. */
 int opening_output(const struct options *options);
 
+/* Remove the file of a recording that never began: it would be in the way of the next try. */
+void opening_forget_output(const struct options *options);
+
 #endif

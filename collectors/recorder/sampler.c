@@ -93,6 +93,11 @@ int sampler_attach(struct engine *engine, bool may_fail)
 	static u32 cpus[CPUS_MOST];
 	u32 count = read_cpus("online", cpus, CPUS_MOST);
 
+	if (!count && !may_fail)
+		return fail(EXIT_CODE_HOST,
+			    "cannot read which CPUs are online: %s. Record without "
+			    "samples: --sample-hz 0",
+			    strerror(errno));
 	forget_ended();
 	for (u32 i = 0; i < count; i++) {
 		if (cpus[i] >= CPUS_MOST || sampler.is_sampled[cpus[i]])

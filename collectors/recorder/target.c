@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "proc.h"
 
 enum { THREADS_READ_MOST = 2048 }; /* of a process with very many, these are looked at */
+enum { STATUS_MOST = 1 << 20 };	   /* a process may be in 65,536 groups, which come early in it */
 
 /* A number of /proc/PID/status: the first behind its name, or the last. */
 static u64 field_of(const char *status, const char *name, bool is_last)
@@ -35,16 +37,26 @@ static u64 field_of(const char *status, const char *name, bool is_last)
 	return strtoull(line, NULL, 10);
 }
 
-static u64 start_ticks_of(int pid)
+enum { STAT_START_TICKS = 22, STAT_STACK_ADDRESS = 28 };
+
+/* A field of /proc/PID/stat, by its number in proc(5) from 3 on. */
+static u64 stat_field(int pid, int number)
 {
 	char path[64], text[2048];
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
 	read_text(path, text, sizeof(text));
 	char *at = strrchr(text, ')');
-	for (int field = 2; at && field < 22; field++)
+	for (int field = 2; at && field < number; field++)
 		at = strchr(at + 1, ' ');
 	return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+bool target_has_executed(const struct target *target)
+{
+	u64 now = stat_field(target->pid, STAT_STACK_ADDRESS); /* 0: it has ended */
+
+	return now && now != target->stack_address;
 }
 
 /* Who traces one of the threads: strace may follow a single one. 0: none, or none is shown. */
@@ -73,7 +85,8 @@ static int tracer_of(int pid)
 
 int target_open(struct target *target, int pid)
 {
-	char path[64], status[4096];
+	static char status[STATUS_MOST];
+	char path[64];
 
 	target->pid = pid;
 	target->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
@@ -93,11 +106,20 @@ int target_open(struct target *target, int pid)
 	if (target->pidfd < 0)
 		return fail(EXIT_CODE_TARGET, "process %d cannot be watched: %s", pid,
 			    strerror(errno));
+	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
+	int maps = open(path, O_RDONLY | O_CLOEXEC);
+	if (maps < 0)
+		return fail(EXIT_CODE_TARGET,
+			    "process %d cannot be recorded: its memory map cannot be read: %s. Run "
+			    "as root",
+			    pid, strerror(errno));
+	close(maps);
 	target->own_pid = (int)field_of(status, "NSpid:", true);
 	if (!target->own_pid)
 		target->own_pid = pid;
 	target->threads_count = (u32)field_of(status, "Threads:", false);
-	target->start_ticks = start_ticks_of(pid);
+	target->start_ticks = stat_field(pid, STAT_START_TICKS);
+	target->stack_address = stat_field(pid, STAT_STACK_ADDRESS);
 	return 0;
 }
 
@@ -120,6 +142,11 @@ static int verify_file(struct target *target, const struct plan *plan, u32 numbe
 	char found[65];
 
 	struct mapping *mapping = mapping_find(file, found);
+	if (!mapping && !strcmp(found, MAPPING_CLOSED))
+		return fail(EXIT_CODE_TARGET,
+			    "%s cannot be probed: the file that process %d has mapped cannot be "
+			    "opened. Run as root",
+			    file->path, target->pid);
 	if (!mapping && *found)
 		return fail(EXIT_CODE_TARGET,
 			    "%s cannot be probed: the plan is for build-id %s, process %d runs %s: "

@@ -11,6 +11,7 @@ struct target {
 	int pid, own_pid;
 	int pidfd;
 	u64 start_ticks;
+	u64 stack_address;	    /* where its first thread's begins: another at each exec */
 	u32 threads_count;	    /* when it was opened */
 	int files[PLAN_FILES_MOST]; /* descriptor of each file of the plan, -1: not in use */
 };
@@ -20,6 +21,10 @@ int target_open(struct target *target, int pid);
 
 /* Whether a debugger or strace traces one of its threads; failure says who. */
 bool target_is_traced(const struct target *target);
+
+/* Whether it executed another program since it was opened: nobody watches for that before the
+ * programs are attached. */
+bool target_has_executed(const struct target *target);
 
 /* Compare the target's files with the plan: build-ids, and the code at every site. */
 int target_verify(struct target *target, const struct plan *plan);
