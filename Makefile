@@ -408,8 +408,8 @@ bench-watch-bytes: test-install ## bytes of a replayed day of tlstax watch, by t
 
 .PHONY: soak-watch
 soak-watch: HOURS ?= 3
-soak-watch: root-soak-watch test-install ## tlstax watch for HOURS=3 of changing load, two restarts and an upgrade: cost, memory, sums
-	$(BIN)/python tests/bench/watch/soak.py --hours $(HOURS)
+soak-watch: root-soak-watch test-install ## tlstax watch for HOURS=3 of changing load, two restarts and an upgrade: cost, memory, sums; SATURATED=150: seconds of each life, not a third
+	$(BIN)/python tests/bench/watch/soak.py --hours $(HOURS) $(if $(SATURATED),--saturated $(SATURATED))
 
 test-fleet-engines: test-install packages-servers engines ## the same answers from DuckDB, ClickHouse and Spark on the same files (needs Java)
 	$(PYTEST) tests/fleet_engines

@@ -70,6 +70,7 @@ class RawCaptures:
         self._tell = tell
         self._finished = finished
         self._writer: CaptureWriter | None = None
+        self._recording: Recording | None = None
         self._source = 0
         self._is_kept = False
         self._is_over = False
@@ -120,6 +121,7 @@ class RawCaptures:
     def detached(self) -> None:
         """The recorder was detached."""
         self._end()
+        self._recording = None  # the memory of a recording is given back when it has ended
 
     def close(self) -> None:
         """Wait for the names."""
@@ -151,7 +153,9 @@ class RawCaptures:
         self._writer.set_patience(_PATIENCE_S)
         rows = [schema.Meta(key, value) for key, value in (facts | fresh).items()]
         self._try(lambda writer: writer.add(rows))
-        self._try(lambda writer: writer.add(self._recording.begin()))
+        assert self._recording is not None
+        begun = self._recording.begin()
+        self._try(lambda writer: writer.add(begun))
         self._try(lambda writer: writer.add([*self._threads.values(), *carried]))
         if self._writer is not None:
             # Attaching was paid once: the captures that follow do not have it again.
@@ -167,6 +171,7 @@ class RawCaptures:
         is_over, self._is_over = self._is_over, False
         if not source:
             return ()
+        assert self._recording is not None
         rows, unnamed, carried = self._recording.part_end(ahead)
         if is_over:
             self._ended = [

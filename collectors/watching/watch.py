@@ -15,6 +15,7 @@ from tlstax.collectors.recording.proc_clocks import BothClocks
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.watching.outlet import STACKS_MOST, Outlet, Watched, how_it_ended
 from tlstax.collectors.watching.preparation import Prepared, prepare
+from tlstax.collectors.watching.released_memory import release
 
 _LOOK_MS: Final = (500, 1000, 2000, 5000)
 """Between two looks for a server that is not there."""
@@ -98,12 +99,12 @@ class Watch:
         """Record one process to its end; False if no other is to be recorded."""
         begun_ns = monotonic_ns()
         try:
-            prepared = prepare(pid, self._watched.level, self._watched.accepted)
-            ending = self._record(prepared)
+            ending = self._record(prepare(pid, self._watched.level, self._watched.accepted))
         except TlstaxError as error:
             if not self._was_attached and self._is_there(pid):
                 raise
             ending = str(error).removesuffix(".")
+        release()
         if self._stop.requested:
             return False
         self._tell(f"process {pid} is no longer recorded: {ending}")
@@ -132,6 +133,7 @@ class Watch:
         try:
             self._outlet.attached(session, prepared, self._spent_ns)
             self._was_attached = True
+            release()  # what preparing it needed
             while not session.ending and not self._stop.requested:
                 session.wait(_STEP_MS)
                 self._outlet.take(session.windows())

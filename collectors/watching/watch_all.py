@@ -24,6 +24,7 @@ from tlstax.collectors.watching.labels import Labels, NotYetError
 from tlstax.collectors.watching.outlet import STACKS_MOST, Outlet, Watched, how_it_ended
 from tlstax.collectors.watching.outlets import Outlets
 from tlstax.collectors.watching.preparation import Prepared, prepare
+from tlstax.collectors.watching.released_memory import release
 
 _S: Final = 1_000_000_000
 _LOOK_NS: Final = (_S // 2, _S, 2 * _S, *[5 * _S] * 12)
@@ -102,6 +103,7 @@ class WatchAll:
         self._turns = CpuTurns("", cpu_used_ns)
         self._counted_ns: dict[str, int] = {}  # CPU time of a server that its windows have
         self._has_looked = self._was_attached = False
+        self._has_changed = False  # which servers are recorded
         self._looks, self._look_ns = 0, 0
 
     def run(self) -> None:
@@ -114,9 +116,8 @@ class WatchAll:
                 if monotonic_ns() >= self._look_ns:
                     self._look()
                 self._wait()
-                for group in list(self._groups):
-                    group.child.wait(0)
-                    self._store(group)
+                self._store_all()
+                self._release()
             self._end_all()
         finally:
             for group in self._groups:
@@ -250,11 +251,23 @@ class WatchAll:
         group.servers.append(server)
         self._outlets.recorded(label)
         server.outlet.attached(session, prepared, before_ns)
-        self._was_attached = True
+        self._was_attached = self._has_changed = True
         self._candidates.pop(server.pid, None)
 
+    def _store_all(self) -> None:
+        """Pass on what has arrived of all servers."""
+        for group in list(self._groups):
+            group.child.wait(0)
+            self._store(group)
+
+    def _release(self) -> None:
+        """Give back what recordings have left that began or ended."""
+        if self._has_changed:
+            self._has_changed = False
+            release()
+
     def _store(self, group: _Group) -> None:
-        """Pass on what has arrived."""
+        """Pass on what has arrived of the servers of a recorder."""
         if group.child.is_read:
             self._turns.leave_out(group.child.close)  # its exit status says why, if it failed
         broken: list[_Server] = []
@@ -306,6 +319,7 @@ class WatchAll:
     def _end(self, group: _Group, server: _Server) -> int:
         """End the recording of a server; the exit status of its recorder."""
         self._turns.turn(server.label)
+        self._has_changed = True
         group.servers.remove(server)
         try:
             server.outlet.take(server.session.finish())

@@ -2,10 +2,11 @@
 """`tlstax watch` for hours, of a MariaDB whose load changes: its cost, its memory, its sums.
 
 `make soak-watch HOURS=3` runs it. The server lives four times (two restarts and an upgrade to
-another build), each time idle, then with a steady load, then saturated. Own CPU time is that of
-the processes by the kernel's clock, not what the watch says of itself. Growth of memory is judged
-after a warm-up, see memory_curve.py. Exit status 1 if the rollups do not add up to the raw windows;
-costs and memory are only printed.
+another build), each time idle, then with a steady load, then saturated, each for a third of that
+life; or saturated for SATURATED seconds, and the others for half of the rest. Own CPU time is that
+of the processes by the kernel's clock, not what the watch says of itself. Growth of memory is
+judged after a warm-up, see memory_curve.py. Exit status 1 if the rollups do not add up to the raw
+windows; costs and memory are only printed.
 """
 
 import argparse
@@ -113,11 +114,20 @@ def drive(server: PrivateServer, load: str, seconds: int) -> None:
     driver.run(Load(SCENARIOS["connect"], THREADS, seconds, rate_per_s=rate), "tls")
 
 
+def lengths(hours: float, saturated_s: int) -> dict[str, int]:
+    """How many seconds each load of a life lasts; `saturated_s` of 0: all as long."""
+    life_s = hours * 3600 / len(LIVES)
+    last_s = saturated_s or life_s / len(LOADS)
+    others_s = (life_s - last_s) / (len(LOADS) - 1)
+    wanted = {load: last_s if load == LOADS[-1] else others_s for load in LOADS}
+    return {load: max(LEAST_S, round(seconds)) for load, seconds in wanted.items()}
+
+
 def stretches(
-    server: PrivateServer, watch: "Popen[bytes]", life: str, seconds: int, curve: Curve
+    server: PrivateServer, watch: "Popen[bytes]", life: str, lasting: dict[str, int], curve: Curve
 ) -> Iterator[Stretch]:
     """Each load of a life, measured."""
-    for load in LOADS:
+    for load, seconds in lasting.items():
         start_s = curve.now_s
         before = time.monotonic(), process_cpu_ns(server.pid), own_cpu_s(watch.pid)
         drive(server, load, seconds)
@@ -189,10 +199,13 @@ def main() -> int:
     """Run all lives and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hours", type=float, default=3.0)
+    parser.add_argument(
+        "--saturated", type=int, default=0, metavar="SECONDS", help="of each life (a third of it)"
+    )
     parser.add_argument("--every", choices=("10s", "60s"), default="60s")
     parser.add_argument("--budget", default="0.5%", help="as of tlstax watch")
     options = parser.parse_args()
-    seconds = max(LEAST_S, round(options.hours * 3600 / len(LIVES) / len(LOADS)))
+    lasting = lengths(options.hours, options.saturated)
     done: list[Stretch] = []
     with tempfile.TemporaryDirectory(prefix="tlstax-soak-") as name:
         folder = Path(name)
@@ -209,7 +222,7 @@ def main() -> int:
                     make_upgrade(program)
                 with server_of(program) as server:
                     await_said(said, "recording process", number, watch)
-                    for one in stretches(server, watch, life, seconds, curve):
+                    for one in stretches(server, watch, life, lasting, curve):
                         done.append(one)
                         print(f"{life}, {one.load}: done", file=sys.stderr, flush=True)
                 await_said(said, "is no longer recorded", number, watch)

@@ -29,6 +29,20 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 FIRST, SECOND, THIRD = 20, 12, 8
 BUSY_S = 10
+# Says how much of earlier recordings is in memory whenever it looks for the server's next process.
+COUNTING = """
+import gc, sys
+from tlstax.collectors.watching.watch import Watch
+gc.disable()
+def _found(self, found=Watch._found):
+    if self._was_attached:
+        kinds = [type(one).__name__ for one in gc.get_objects()]
+        counts = [kinds.count(name) for name in ("RecorderSession", "Replay", "Site")]
+        print("left in memory:", *counts, file=sys.stderr, flush=True)
+    return found(self)
+Watch._found = _found
+"""
+"""Python's own collections come by chance."""
 
 
 def test_each_connection_is_counted_once_over_restarts_and_kills(
@@ -74,6 +88,21 @@ def test_each_connection_is_counted_once_over_restarts_and_kills(
     }
     assert len(set(ledger.values())) == 1
     assert len(list(data.glob("raw/db1/*.tlstax"))) >= 3
+    program.unlink()
+
+
+def test_a_restart_leaves_nothing_of_the_recording_before_it(
+    lab_directory: Path, tmp_path: Path
+) -> None:
+    program = copied_server(lab_directory, f"tlstax-{lab_directory.name[-6:]}")
+    watch = WatchRun(tmp_path / "said", tmp_path / "data", "--name", program.name, changes=COUNTING)
+    for life in (1, 2):
+        with server_of(program) as server:
+            watch.await_said("recording process", life)
+            connect(server, FIRST)
+        watch.await_said("left in memory:", life)
+    assert watch.end() == 0
+    assert watch.said.count("left in memory: 0 0 0") == 2, watch.said
     program.unlink()
 
 

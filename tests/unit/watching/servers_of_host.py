@@ -2,6 +2,7 @@
 """A host of several servers for tests of `tlstax watch --all`: no process, no recorder."""
 
 import os
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -43,9 +44,12 @@ class Host:
         self.did: list[str] = []
         self.recorders: list[list[int]] = []
         self.told: list[str] = []
+        self.sessions: list[weakref.ref[object]] = []
+        self.left: list[int] = []  # sessions in memory at each look
 
     def pids_in_group(self, group: Group, name: str) -> list[int]:
         assert (group, name) == (Group("one"), "mysqld")
+        self.left.append(sum(one() is not None for one in self.sessions))
         found = self.pids.pop(0) if self.pids else []
         if not self.pids:
             self.requested = True
@@ -152,6 +156,7 @@ def host_of(monkeypatch: pytest.MonkeyPatch) -> Host:
         def __init__(self, recorded: Any, *_: Any, child: Any) -> None:
             del child
             self.pid, self.ending, self.rows = recorded.target.pid, "", self
+            made.sessions.append(weakref.ref(self))
             self._left = made.windows.get(self.pid, [])
 
         def facts(self, before_ns: int) -> dict[str, object]:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""How the soak of a watch judges memory: after a warm-up, and each load with itself."""
+"""How the soak of a watch divides its time, and judges memory: after a warm-up, by load."""
 
 import pytest
 
 from tlstax.tests.bench.watch import memory_curve
 from tlstax.tests.bench.watch.memory_curve import WARM_UP_S, Curve, Point, Settled
+from tlstax.tests.bench.watch.soak import lengths
 
 LIVES = ("first", "second", "third")
 LOADS = ("idle", "saturated")
@@ -55,3 +56,8 @@ def test_a_curve_is_drawn_meanwhile_and_no_longer(monkeypatch: pytest.MonkeyPatc
     count = len(curve.points)
     assert count >= 3
     assert [point.resident_bytes for point in curve.points] == [7] * count
+
+
+def test_a_short_saturated_part_leaves_the_rest_to_the_others() -> None:
+    assert lengths(3.0, 0) == {"idle": 900, "steady": 900, "saturated": 900}
+    assert lengths(3.0, 150) == {"idle": 1275, "steady": 1275, "saturated": 150}

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A watch follows its server: it waits, attaches again, changes the level, and ends when told."""
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -187,6 +189,33 @@ def test_it_waits_and_follows_a_restart(host: Host) -> None:
         "process 8 is no longer recorded: killed by signal 9",
         "waiting for a process called mysqld",
     ]
+
+
+def test_a_recording_leaves_nothing_in_memory(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parts refer to each other: without a collection each restart left them all."""
+    made: list[weakref.ref[object]] = []
+    left: list[int] = []
+
+    def session(*given: Any) -> Session:
+        found = Session(host, *given[:2])
+        assert found.rows is found
+        made.append(weakref.ref(found))
+        return found
+
+    def pids_in_group(group: Group, name: str) -> list[int]:
+        left.append(sum(one() is not None for one in made))
+        return host.pids_in_group(group, name)
+
+    monkeypatch.setattr(watch, "RecorderSession", session)
+    monkeypatch.setattr(watch, "pids_in_group", pids_in_group)
+    host.pids = [[7], [8], [9], []]
+    host.windows = [[WINDOW, "exited"], [WINDOW, "exited"], [WINDOW, "exited"]]
+    gc.disable()  # when Python collects by itself is chance
+    try:
+        run(host)
+    finally:
+        gc.enable()
+    assert (len(made), left) == (3, [0, 0, 0, 0])
 
 
 def test_a_recorder_that_ends_is_started_again(host: Host) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A watch of several servers over time: whose data is whose, and what is left of who has gone."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -85,6 +86,20 @@ def test_outlets_of_labels_that_do_not_return_are_closed(
     assert max(at_once) <= 4
     assert host.told[-1].endswith("for those that are gone")
     assert f"used {len(pids) * CPU_NS / 1e6:.1f} s" in host.told[-1]
+
+
+def test_a_recording_leaves_nothing_in_memory(host: Host) -> None:
+    """Its parts refer to each other: without a collection each restart left them all."""
+    host.pids = [[7, 8], *[[7, 8]] * 2, *[[7, 9]] * 2, *[[7]] * 2, [7]]
+    host.made = {9: (("--port", "db8"),)}
+    host.windows = {8: [WINDOW, "it exited or was killed"], 9: [WINDOW, "it exited or was killed"]}
+    gc.disable()  # when Python collects by itself is chance
+    try:
+        run(host)
+    finally:
+        gc.enable()
+    assert len(host.sessions) == 3
+    assert host.left[-1] == 1, "only that of the server that is recorded"
 
 
 def test_an_outlet_is_closed_a_day_after_its_server_has_gone(
