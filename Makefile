@@ -34,7 +34,7 @@ PROGRAMS := $(patsubst tests/testprogs/%.c,tests/testprogs/bin/%,$(wildcard test
 PROGRAMS += $(patsubst tests/testprogs/%.cc,tests/testprogs/bin/%,$(wildcard tests/testprogs/*.cc))
 MUTANTS := $(addprefix tests/truth/mutants/bin/,$(addsuffix .bpf.o,DROP_SWITCHES-100 DROP_SWITCHES-10 \
 	DROP_WAKEUPS-1 NO_ACCOUNT-1 NO_EXIT-PHASE_RECORD_WRITE NO_EXIT-PHASE_TDE CLOCK_PERCENT-103 \
-	SHIFT_PERCENT-30 STEAL_PERCENT-30 NO_SAMPLES_ON_CPU-0 LOST_WINDOW-3 UNCOUNTED-PHASE_COMMAND \
+	SHIFT_PERCENT-30 STEAL_PERCENT-30 NO_SAMPLES_ON_CPU-0 LOST_SECOND-2 UNCOUNTED-PHASE_COMMAND \
 	DROP_HANDSHAKES-2))
 DELAYLINE := workloads/transports/delayline
 RECORDER := collectors/recorder/bin/tlstax-recorder

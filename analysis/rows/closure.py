@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The ledger's sums against clocks and counts that it has no part in: the figures of closure.
 
-Every reference is the kernel's or the server's own: see `collectors/recording/kernel_clocks.py`. A
-figure is computed for the whole recording, and for each stretch of it with at least one second of
-observed time; its worst value is decisive. Bounds come from recordings of healthy servers, see
+Every reference is the kernel's or the server's own: see `collectors/recording/kernel_clocks.py`.
+Some of them are not read in each window: a row is about a span of windows. A figure is computed for
+the whole recording, and for each stretch of spans with at least one second of observed time; its
+worst value is decisive. Bounds come from recordings of healthy servers, see
 docs/measurements/closure.md.
 """
 
@@ -161,21 +162,24 @@ class Sums:
     thread_count: int = 0
     account_count: int = 0
     edges_ns: int = 0
-    """How long it took to read the edges; where windows join, only the slowest counts."""
+    """How long it took to read the edges; where spans join, only the slowest counts."""
     observed_ns: int = 0
     last: tuple[int, int] = (0, 0)
-    """End of the last window, and the slowest reading of those that join up to it."""
+    """End of the last span, and the slowest reading of those that join up to it."""
 
     def add(
-        self, window: Window, row: ProcessClock, states: Mapping[str, int], host_steal_ns: int
+        self, span: "Span", states: Mapping[int, Mapping[str, int]], steal: Mapping[int, int]
     ) -> None:
-        """Another window, in order of time."""
-        self.observed_ns += window.end_ns - window.start_ns
-        slowest = self.last[1] if self.last[0] == window.start_ns else 0
+        """Another span, in order of time; by window: the ledger's times and the host's steal."""
+        row = span.row
+        self.observed_ns += span.observed_ns
+        slowest = self.last[1] if self.last[0] == span.windows[0].start_ns else 0
         self.edges_ns += max(0, row.edges_ns - slowest)
-        self.last = window.end_ns, max(slowest, row.edges_ns)
-        self.on_cpu_ns += states.get("on_cpu", 0)
-        self.runnable_ns += states.get("runnable", 0)
+        self.last = span.windows[-1].end_ns, max(slowest, row.edges_ns)
+        for window in span.windows:
+            self.on_cpu_ns += states[window.window_id].get("on_cpu", 0)
+            self.runnable_ns += states[window.window_id].get("runnable", 0)
+            self.host_steal_ns += steal.get(window.window_id, 0)
         self.has_cpu = self.has_cpu and row.process_cpu_ns is not None
         self.process_cpu_ns += row.process_cpu_ns or 0
         self.account_cpu_ns += row.account_cpu_ns
@@ -185,15 +189,37 @@ class Sums:
         self.seen_count += row.seen_switch_count
         self.steal_ns += row.steal_ns
         self.handed_ns += row.handed_ns
-        self.host_steal_ns += host_steal_ns
         self.thread_count += row.thread_count
         self.account_count += row.account_count
+
+
+class Span(NamedTuple):
+    """The windows between two readings of the kernel's counts, and what these grew by."""
+
+    windows: list[Window]
+    row: ProcessClock
+
+    @property
+    def observed_ns(self) -> int:
+        """Their length."""
+        return sum(window.end_ns - window.start_ns for window in self.windows)
+
+
+def spans(tables: Tables) -> list[Span]:
+    """In order of time. Those that these tables have a part of only are left out."""
+    windows = {row.window_id: row for row in tables.windows}
+    found = [
+        Span([windows[window_id] for window_id in ids], row)
+        for row in tables.process_clocks
+        if (ids := closure_counts.covered(row, windows.keys()))
+    ]
+    return sorted(found, key=lambda span: span.windows[0].start_ns)
 
 
 def check(tables: Tables) -> list[Check]:
     """Each figure at its worst, in the order of FIGURES."""
     stretches = observed(tables)
-    enough = _observed_ns(tables) >= OBSERVED_NS
+    enough = bool(stretches) and stretches[0].observed_ns >= OBSERVED_NS
     counts = closure_counts.pairs(tables) if stretches else {}
     return [_worst(figure, stretches, counts.get(figure.key, ()), enough) for figure in FIGURES]
 
@@ -205,18 +231,22 @@ def worst(checks: Iterable[Check]) -> Check | None:
 
 
 def cpu_times(tables: Tables) -> dict[int, tuple[int, int]]:
-    """CPU time by the ledger and by the CPU clock of the process, of each window that has both.
+    """CPU time by the ledger and by the CPU clock of the process, of each span that has both.
 
-    The ledger's without what the scheduler charges to other threads, see
+    By the last window of the span: one that asks for the end of a window has it read there. The
+    ledger's without what the scheduler charges to other threads, see
     docs/how-it-measures.md.
     """
-    known = [row for row in tables.process_clocks if row.process_cpu_ns is not None]
-    clocks = {row.window_id: row.process_cpu_ns or 0 for row in known}
-    spent = defaultdict(int, {row.window_id: -row.handed_ns for row in known})
+    on_cpu_ns: dict[int, int] = defaultdict(int)
     for row in tables.ledger:
         if row.state == "on_cpu":
-            spent[row.window_id] += row.time_ns
-    return {window_id: (spent[window_id], clock_ns) for window_id, clock_ns in clocks.items()}
+            on_cpu_ns[row.window_id] += row.time_ns
+    times = {}
+    for windows, clock in spans(tables):
+        if clock.process_cpu_ns is not None:
+            spent_ns = sum(on_cpu_ns[window.window_id] for window in windows) - clock.handed_ns
+            times[clock.window_id] = spent_ns, clock.process_cpu_ns
+    return times
 
 
 def agreement(times: Mapping[int, tuple[int, int]], window_ids: Iterable[int]) -> float | None:
@@ -231,48 +261,34 @@ def agreement(times: Mapping[int, tuple[int, int]], window_ids: Iterable[int]) -
 
 def observed(tables: Tables) -> list[Sums]:
     """The whole recording, then each stretch of at least a second of observed time."""
-    clocks = {row.window_id: row for row in tables.process_clocks}
-    if not clocks:
+    found = spans(tables)
+    if not found:
         return []
     states: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for row in tables.ledger:
         states[row.window_id][row.state] += row.time_ns
     steal = {row.window_id: row.cpu_steal_ns for row in tables.system}
-    windows = {row.window_id: row for row in tables.windows}
     whole = Sums(None)
     stretches: list[Sums] = []
-    for group in _stretches(tables, clocks.keys()):
-        stretch = Sums((group[0], group[-1]))
-        for window_id in group:
-            for sums in (whole, stretch):
-                sums.add(
-                    windows[window_id],
-                    clocks[window_id],
-                    states[window_id],
-                    steal.get(window_id, 0),
-                )
+    for group in _stretches(found):
+        stretch = Sums((group[0].windows[0].window_id, group[-1].row.window_id))
+        for span in group:
+            whole.add(span, states, steal)
+            stretch.add(span, states, steal)
         stretches.append(stretch)
     return [whole, *(stretches if len(stretches) > 1 else ())]
 
 
-def _observed_ns(tables: Tables) -> int:
-    clocks = {row.window_id for row in tables.process_clocks}
-    return sum(row.end_ns - row.start_ns for row in tables.windows if row.window_id in clocks)
-
-
-def _stretches(tables: Tables, observed_ids: Iterable[int]) -> list[list[int]]:
-    """Windows in order, in groups of at least OBSERVED_NS; the last takes what is left over."""
-    ids = set(observed_ids)
-    groups: list[list[int]] = []
+def _stretches(found: Sequence[Span]) -> list[list[Span]]:
+    """Spans in order, in groups of at least OBSERVED_NS; the last takes what is left over."""
+    groups: list[list[Span]] = []
     length_ns = OBSERVED_NS
-    for window in sorted(tables.windows, key=lambda window: window.start_ns):
-        if window.window_id not in ids:
-            continue
+    for span in found:
         if length_ns >= OBSERVED_NS:
             groups.append([])
             length_ns = 0
-        groups[-1].append(window.window_id)
-        length_ns += window.end_ns - window.start_ns
+        groups[-1].append(span)
+        length_ns += span.observed_ns
     if len(groups) > 1 and length_ns < OBSERVED_NS:
         rest = groups.pop()
         groups[-1] += rest

@@ -2,7 +2,7 @@
 """Figures of closure that are about threads, CPUs, boundaries and the server's counters."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from tlstax.analysis.rows.series import number
 from tlstax.analysis.rows.tables import Tables
-from tlstax.collectors.capture.schema import Status, Window
+from tlstax.collectors.capture.schema import ProcessClock, Status, ThreadClock, Window
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
 
 _COVERED: Final = 0.98
@@ -46,6 +46,14 @@ class _Count(NamedTuple):
     windows: frozenset[int]
 
 
+def covered(row: ProcessClock | ThreadClock, known: Collection[int]) -> range:
+    """Ids of the windows that a row is about; none where a part of them is not `known`."""
+    if not 0 < row.window_count <= len(known):
+        return range(0)
+    ids = range(row.window_id - row.window_count + 1, row.window_id + 1)
+    return ids if all(window_id in known for window_id in ids) else range(0)
+
+
 def pairs(tables: Tables) -> dict[str, list[Pair]]:
     """By figure; a figure without a reference is absent or empty."""
     return {
@@ -63,15 +71,19 @@ def _threads(tables: Tables) -> Iterator[Pair]:
     spent: dict[int, int] = defaultdict(int)
     lives: dict[int, int] = defaultdict(int)
     edges: dict[int, int] = defaultdict(int)
-    edge_of = {row.window_id: row.edges_ns for row in tables.process_clocks}
+    known = {window.window_id for window in tables.windows}
+    edge_of = {
+        window_id: row.edges_ns for row in tables.process_clocks for window_id in covered(row, known)
+    }
     read: set[tuple[int, int]] = set()
     for row in tables.clocks:
-        if row.sched_cpu_ns is not None:
+        ids = covered(row, known)
+        if row.sched_cpu_ns is not None and ids:
             lives[row.thread_id] += row.lifetime_ns
             edges[row.thread_id] += edge_of.get(row.window_id, 0)
             clocks[row.thread_id] += row.sched_cpu_ns
             spent[row.thread_id] -= row.handed_ns
-            read.add((row.window_id, row.thread_id))
+            read.update((window_id, row.thread_id) for window_id in ids)
     for entry in tables.ledger:
         if entry.state == "on_cpu" and (entry.window_id, entry.thread_id) in read:
             spent[entry.thread_id] += entry.time_ns

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_
 
 APPLICATION_ID: Final = 0x746C7378
 """SQLite application_id of a capture: the letters "tlsx"."""
-USER_VERSION: Final = 9
+USER_VERSION: Final = 10
 """SQLite user_version: the version of this schema. Older ones are read, see above."""
 
 
@@ -193,27 +193,30 @@ class Ledger(NamedTuple):
 class ThreadClock(NamedTuple):
     """The scheduler's own counts of a thread, to check the ledger's sums.
 
-    Threads that used no CPU may have no row.
+    They are read at the end of some windows, and where a thread ends: a row is about this window
+    and those before it, `window_count` in all. Threads that used no CPU may have no row.
     """
 
-    window_id: Annotated[int, "window"]
+    window_id: Annotated[int, "last window that it is about"]
     thread_id: Annotated[int, "thread"]
-    lifetime_ns: Annotated[int, "life of the thread clipped to the window"]
+    lifetime_ns: Annotated[int, "life of the thread clipped to the windows"]
     sched_cpu_ns: Annotated[int | None, "CPU time by the scheduler; NULL = not read"]
     sched_wait_ns: Annotated[int | None, "run-queue wait by the scheduler; NULL = not read"]
     uncertain_ns: Annotated[int, "time between a missed probe and its repair (healing)"]
     healed_count: Annotated[int, "open phases that the stack pointer showed to have ended"]
     steal_ns: Annotated[int, "on-CPU time that the scheduler charges to no thread"] = 0
     handed_ns: Annotated[int, "on-CPU time that the scheduler charges to the next thread"] = 0
+    window_count: Annotated[int, "windows that it is about, with consecutive ids"] = 1
 
 
 class ProcessClock(NamedTuple):
-    """What the kernel counted of a target in a window, for checks of the ledger's sums.
+    """What the kernel counted of a target, for checks of the ledger's sums.
 
-    Only windows with a ledger have a row. Absent from captures before version 4.
+    It is read at the end of some windows with a ledger: a row is about this window and those before
+    it, `window_count` in all. Absent from captures before version 4.
     """
 
-    window_id: Annotated[int, "window"]
+    window_id: Annotated[int, "last window that it is about"]
     process_cpu_ns: Annotated[int | None, "by the CPU clock of the process; NULL = not read"]
     account_cpu_ns: Annotated[int, "CPU time of threads that have an account, by the scheduler"]
     account_wait_ns: Annotated[
@@ -227,12 +230,16 @@ class ProcessClock(NamedTuple):
     untracked_count: Annotated[int, "those that found no room in the ledger"] = 0
     edges_ns: Annotated[int, "how long accounts and counts were read at both edges"] = 0
     handed_ns: Annotated[int, "on-CPU time that the scheduler charges to the next thread"] = 0
+    window_count: Annotated[int, "windows that it is about, with consecutive ids"] = 1
 
 
 class CpuClock(NamedTuple):
-    """A CPU on which a target ran in a window with a ledger; absent before version 4."""
+    """A CPU on which a target ran while it had a ledger; absent before version 4.
 
-    window_id: Annotated[int, "window"]
+    A row is about the windows of the target's row of process_clock that ends with this window.
+    """
+
+    window_id: Annotated[int, "last window that it is about"]
     cpu_id: Annotated[int, "number of the CPU"]
     target_cpu_ns: Annotated[int, "its CPU time by the scheduler, with what that charged to others"]
     sample_count: Annotated[int, "CPU samples of the target on it"]

@@ -15,6 +15,8 @@
 
 #define accounts (session->accounts)
 
+#define NOT_LOOKED (~0ULL)
+
 enum { CELLS = PHASES * STATES + PHASES, ATTEMPTS = 4, LOOKS_MOST = 3, BEAT_SLOTS = 256 };
 
 /* What was sent of a slot. */
@@ -29,6 +31,7 @@ struct sent_account {
 int totals_prepare(struct engine *engine, const struct plan *plan, const struct target *target)
 {
 	accounts.generation = 1;
+	accounts.looked_count = NOT_LOOKED;
 	accounts.slots_count = engine->settings.slots;
 	accounts.sent =
 		mmap(NULL, sizeof(*accounts.sent) * accounts.slots_count, PROT_READ | PROT_WRITE,
@@ -160,7 +163,10 @@ bool accounts_put(struct engine *engine, bool ended_only)
 	static struct thread_slot copy;
 	struct lifecycle now;
 	struct stream_slot slot;
+	u64 ended_count = engine_ended_count(engine);
 
+	if (ended_only && ended_count == accounts.looked_count)
+		return true;
 	engine_read_lifecycle(engine, &now);
 	for (u32 i = 0; i < now.fresh_count && i < accounts.slots_count; i++) {
 		const struct thread_slot *place =
@@ -177,6 +183,7 @@ bool accounts_put(struct engine *engine, bool ended_only)
 		if (!put_slot(&accounts.sent[i], &copy, &slot))
 			return false;
 	}
+	accounts.looked_count = ended_count;
 	return true;
 }
 
@@ -208,6 +215,7 @@ u32 accounts_recycle(struct engine *engine)
 void accounts_forget(void)
 {
 	accounts.generation++;
+	accounts.looked_count = NOT_LOOKED;
 	for (u32 i = 0; i < accounts.slots_count && accounts.ended_count; i++)
 		if (accounts.sent[i].generation && accounts.sent[i].is_ended) {
 			accounts.sent[i].is_ended = false;

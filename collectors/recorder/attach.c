@@ -88,8 +88,9 @@ static void mark_gone(struct engine *engine)
 		struct thread_slot *slot =
 			(void *)(engine->slots + (size_t)i * sizeof(struct thread_slot));
 		u32 live = THREAD_LIVE;
-		__atomic_compare_exchange_n(&slot->status, &live, (u32)THREAD_EXITED, false,
-					    __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+		engine->gone_count +=
+			__atomic_compare_exchange_n(&slot->status, &live, (u32)THREAD_EXITED, false,
+						    __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 	}
 }
 

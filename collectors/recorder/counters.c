@@ -93,9 +93,10 @@ static bool put_programs(const struct engine *engine)
 	return true;
 }
 
-bool counters_put(struct engine *engine)
+bool counters_put(struct engine *engine, bool has_counts)
 {
-	return put_cpus(engine) && put_latency(engine) && put_hits(engine) && put_programs(engine);
+	return (!has_counts || put_cpus(engine)) && put_latency(engine) && put_hits(engine) &&
+	       put_programs(engine);
 }
 
 u64 missed_runs(void)

@@ -145,17 +145,15 @@ static int configure(struct engine *engine, const struct plan *plan, const struc
 	return error ? engine_refused("cannot set up the programs", error) : 0;
 }
 
-/* The memory of an array map, 0 bytes: of the whole map. NULL: an error. */
-static void *memory_of(const struct engine *engine, const char *name, size_t entry_bytes,
-		       bool writable)
+/* The memory of a map whose values have so many bytes. NULL: an error. */
+static void *memory_of(const struct bpf_map *map, size_t entry_bytes, bool writable)
 {
-	struct bpf_map *map = map_of(engine, name);
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
 	if (bpf_map__value_size(map) != entry_bytes) {
 		fail(EXIT_CODE_HOST,
-		     "the programs are of another build: values of %s have %u bytes", name,
-		     bpf_map__value_size(map));
+		     "the programs are of another build: values of %s have %u bytes",
+		     bpf_map__name(map), bpf_map__value_size(map));
 		return NULL;
 	}
 	size_t bytes = entry_bytes * bpf_map__max_entries(map);
@@ -172,21 +170,22 @@ static void *memory_of(const struct engine *engine, const char *name, size_t ent
 static int map_memory(struct engine *engine)
 {
 	engine->slots_fd = bpf_map__fd(map_of(engine, "slots"));
-	engine->lifecycle_fd = bpf_map__fd(engine_data_map(engine, ".data.lifecycle"));
 	engine->control_fd = bpf_map__fd(engine_data_map(engine, ".data.control"));
 	engine->samples_fd = bpf_map__fd(map_of(engine, "samples"));
 	engine->handshakes_fd = bpf_map__fd(map_of(engine, "handshakes"));
 	engine->offcpu_fd = bpf_map__fd(map_of(engine, "offcpu"));
 	engine->stacks_fd = bpf_map__fd(map_of(engine, "stacks"));
 	engine->more_stacks_fd = bpf_map__fd(map_of(engine, "more_stacks"));
-	engine->slots = memory_of(engine, "slots", sizeof(struct thread_slot), true);
-	engine->free_slots = memory_of(engine, "free_slots", sizeof(u64), true);
-	engine->latency = memory_of(engine, "latency", sizeof(struct latency_shard), false);
-	engine->hits = memory_of(engine, "hits", sizeof(struct site_hits), false);
-	engine->losses = memory_of(engine, "losses", sizeof(u64), false);
+	engine->lifecycle = memory_of(engine_data_map(engine, ".data.lifecycle"),
+				      sizeof(struct lifecycle), false);
+	engine->slots = memory_of(map_of(engine, "slots"), sizeof(struct thread_slot), true);
+	engine->free_slots = memory_of(map_of(engine, "free_slots"), sizeof(u64), true);
+	engine->latency = memory_of(map_of(engine, "latency"), sizeof(struct latency_shard), false);
+	engine->hits = memory_of(map_of(engine, "hits"), sizeof(struct site_hits), false);
+	engine->losses = memory_of(map_of(engine, "losses"), sizeof(u64), false);
 	engine->process_counts =
-		memory_of(engine, "process_counts", sizeof(struct process_counts), true);
-	engine->cpus = memory_of(engine, "cpus", sizeof(struct cpu_counts), true);
+		memory_of(map_of(engine, "process_counts"), sizeof(struct process_counts), true);
+	engine->cpus = memory_of(map_of(engine, "cpus"), sizeof(struct cpu_counts), true);
 	struct bpf_map *records = map_of(engine, "records");
 	if (failure.code ||
 	    ring_map(&engine->records, bpf_map__fd(records), bpf_map__max_entries(records)))
@@ -260,8 +259,14 @@ int engine_load(struct engine *engine, const struct plan *plan, const struct tar
 
 void engine_read_lifecycle(const struct engine *engine, struct lifecycle *lifecycle)
 {
-	if (bpf_map_lookup_elem(engine->lifecycle_fd, &(u32){0}, lifecycle))
-		*lifecycle = (struct lifecycle){0};
+	*lifecycle = *engine->lifecycle;
+}
+
+u64 engine_ended_count(const struct engine *engine)
+{
+	u64 ended_count = __atomic_load_n(&engine->lifecycle->ended_count, __ATOMIC_ACQUIRE);
+
+	return ended_count + engine->gone_count;
 }
 
 int engine_set_control(struct engine *engine)
@@ -294,6 +299,6 @@ void engine_keep_up(struct engine *engine, const struct target *target)
 			engine_iterate(engine->each_thread);
 	}
 	if (engine->settings.sample_hz)
-		sampler_attach(engine, true);
+		sampler_keep_up(engine);
 	walks_keep_up(target);
 }

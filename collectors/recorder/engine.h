@@ -44,10 +44,12 @@ struct engine {
 	struct control control;
 	struct engine_program programs[PROGRAMS_MOST];
 	u32 programs_count;
-	int slots_fd, lifecycle_fd, control_fd, samples_fd, offcpu_fd, stacks_fd, more_stacks_fd;
+	int slots_fd, control_fd, samples_fd, offcpu_fd, stacks_fd, more_stacks_fd;
 	int handshakes_fd;
+	u64 gone_count; /* accounts that attach.c ended: see engine_ended_count() */
 	/* The maps' memory. */
 	u8 *slots;
+	const volatile struct lifecycle *lifecycle;
 	volatile u64 *free_slots;
 	struct latency_shard *latency;
 	struct site_hits *hits;
@@ -63,6 +65,9 @@ struct sampler {
 	u8 is_sampled[CPUS_MOST];
 	int events[CPUS_MOST], links[CPUS_MOST];
 	u64 counted_ns[CPUS_MOST]; /* by each event when it was read last */
+	/* When it was looked last which CPUs there are: which, and the suspends until then. */
+	char online[512];
+	u64 looked_ns, slept_ns;
 	bool is_off;
 };
 
@@ -96,6 +101,9 @@ void engine_set_wait_share(struct engine *engine, u32 share);
 
 void engine_read_lifecycle(const struct engine *engine, struct lifecycle *lifecycle);
 
+/* Accounts that have ended so far: while it stays the same, no slot waits to be given back. */
+u64 engine_ended_count(const struct engine *engine);
+
 /* Whether another thread could have an account. */
 bool engine_has_room(const struct engine *engine);
 
@@ -121,6 +129,9 @@ int engine_iterate(struct bpf_link *iterator);
 
 /* Sample the CPUs that are online and are not sampled yet. */
 int sampler_attach(struct engine *engine, bool may_fail);
+
+/* Those of CPUs that came or left since. */
+void sampler_keep_up(struct engine *engine);
 
 /* Take samples, or stop until the next call. */
 void sampler_enable(bool on);

@@ -67,6 +67,15 @@ ssize_t read_text(const char *path, char *text, size_t size)
 	return got;
 }
 
+ssize_t read_text_again(int *fd, const char *path, char *text, size_t size)
+{
+	if (*fd < 0)
+		*fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t got = *fd < 0 ? -1 : pread(*fd, text, size - 1, 0);
+	text[got > 0 ? got : 0] = 0;
+	return got;
+}
+
 bool lines_open(struct lines *lines, const char *path)
 {
 	lines->fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -131,13 +140,21 @@ u32 read_cpus(const char *name, u32 *cpus, u32 most)
 	return count;
 }
 
+void read_online(char *text, size_t size)
+{
+	static int fd = -1;
+
+	read_text_again(&fd, "/sys/devices/system/cpu/online", text, size);
+}
+
 void read_host_times(u64 times[5])
 {
+	static int fd = -1;
 	u64 tick_ns = NS_PER_S / (u64)sysconf(_SC_CLK_TCK);
 	unsigned long long t[8] = {0};
 	char text[512];
 
-	read_text("/proc/stat", text, sizeof(text));
+	read_text_again(&fd, "/proc/stat", text, sizeof(text));
 	sscanf(text, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &t[0], &t[1], &t[2], &t[3],
 	       &t[4], &t[5], &t[6], &t[7]);
 	times[0] = (t[0] + t[1]) * tick_ns;
@@ -149,10 +166,11 @@ void read_host_times(u64 times[5])
 
 u64 read_resident_bytes(void)
 {
+	static int fd = -1;
 	unsigned long long pages = 0;
 	char text[128];
 
-	read_text("/proc/self/statm", text, sizeof(text));
+	read_text_again(&fd, "/proc/self/statm", text, sizeof(text));
 	sscanf(text, "%*u %llu", &pages);
 	return pages * (u64)sysconf(_SC_PAGESIZE);
 }

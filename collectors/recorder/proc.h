@@ -20,6 +20,9 @@ int open_regular(const char *path);
 /* The beginning of a file as a string; its length, below 0: it cannot be read. */
 ssize_t read_text(const char *path, char *text, size_t size);
 
+/* The same of a file that is read again and again: it stays open. *fd is -1 at first. */
+ssize_t read_text_again(int *fd, const char *path, char *text, size_t size);
+
 /* Lines of a file, one at a time; long ones are cut. Only one file at a time. */
 struct lines {
 	int fd;
@@ -34,6 +37,9 @@ void lines_close(struct lines *lines);
 
 /* CPUs of /sys/devices/system/cpu/NAME (a list such as 0-3,6); how many were put into `cpus`. */
 u32 read_cpus(const char *name, u32 *cpus, u32 most);
+
+/* The list of CPUs that are online, as text. */
+void read_online(char *text, size_t size);
 
 /* User, system, interrupt, steal and idle time of the host. */
 void read_host_times(u64 times[5]);

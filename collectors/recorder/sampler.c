@@ -13,6 +13,11 @@
 #include "links.h"
 #include "proc.h"
 #include "session.h"
+#include "suspend.h"
+
+/* A CPU that left and came back between two windows is found so late; a read interrupts each CPU.
+ */
+#define LOOK_NS (10 * NS_PER_S)
 
 #define sampler (session->sampler)
 
@@ -86,6 +91,28 @@ static void forget_ended(void)
 		links_drop(sampler.events[cpu]);
 		sampler.is_sampled[cpu] = 0;
 	}
+}
+
+/* Whether CPUs may have come or gone: they are others, or the host was suspended meanwhile. */
+static bool is_look_due(void)
+{
+	char online[sizeof(sampler.online)];
+	u64 slept_ns = suspended_ns(), now = monotonic_ns();
+
+	read_online(online, sizeof(online));
+	if (!strcmp(online, sampler.online) && slept_ns == sampler.slept_ns &&
+	    now < sampler.looked_ns + LOOK_NS)
+		return false;
+	strcpy(sampler.online, online);
+	sampler.slept_ns = slept_ns;
+	sampler.looked_ns = now;
+	return true;
+}
+
+void sampler_keep_up(struct engine *engine)
+{
+	if (is_look_due())
+		sampler_attach(engine, true);
 }
 
 int sampler_attach(struct engine *engine, bool may_fail)

@@ -45,10 +45,16 @@ void settle(struct span *span)
 	state.settled_more_ns = 0;
 }
 
-bool cut(int level, bool restarts)
+bool cut(int level, enum edge edge)
 {
 	u64 parts[PARTS];
-	struct window_end end = {.ns = state.now.time_ns, .level = level, .restarts = restarts};
+	struct window_end end = {
+		.ns = state.now.time_ns,
+		.level = level,
+		.restarts = edge == EDGE_RESTART,
+		.is_outer = edge != EDGE_INNER || state.asked_ns,
+		.target_cpu_ns = state.now.target_cpu_ns,
+	};
 	u64 before_ns = session_cpu_ns();
 
 	if (state.asked_ns > state.last_end_ns && state.asked_ns < state.now.time_ns)
@@ -151,13 +157,13 @@ int follow(struct step step, bool is_cut)
 	int before = state.level;
 	bool rises = has_ledger(step.level) && !has_ledger(before);
 
-	if (!rises && !is_cut && !cut(before, false))
+	if (!rises && !is_cut && !cut(before, step.level == before ? EDGE_INNER : EDGE_OUTER))
 		return stay();
 	if (turn(step.level))
 		return -1;
 	if (rises) {
 		read_now();
-		if (!cut(before, true))
+		if (!cut(before, EDGE_RESTART))
 			return turn(before) ? -1 : stay();
 	}
 	read_watched();
@@ -198,7 +204,7 @@ static int go_on(void)
 		state.saw_load = false;
 	else if (statistics_are_on() && (double)cpu_ns >= FLOOR_CPUS * (double)span_ns)
 		state.saw_load = true;
-	cut(state.level, false);
+	cut(state.level, EDGE_INNER);
 	statistics_turn(!state.saw_load);
 	/* Who asked for its end waits for that: it comes as soon as there is room. */
 	state.next_ns = monotonic_ns() + (state.asked_ns ? RETRY_NS : state.options->window_ns);
@@ -315,5 +321,5 @@ bool schedule_cut_last(void)
 	if (!state.is_read)
 		read_now();
 	state.is_read = true;
-	return cut(state.level, false);
+	return cut(state.level, EDGE_OUTER);
 }

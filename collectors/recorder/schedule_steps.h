@@ -14,8 +14,11 @@ void read_watched(void);
 /* The overhead since the windows were settled last. */
 void settle(struct span *span);
 
+/* Where a window ends: the next one goes on like it, its levels differ, or the ledger begins. */
+enum edge { EDGE_INNER, EDGE_OUTER, EDGE_RESTART };
+
 /* End a window at `now`; false: there is no room. */
-bool cut(int level, bool restarts);
+bool cut(int level, enum edge edge);
 
 /* Attach and detach what a level needs. */
 int turn(int level);

@@ -14,7 +14,7 @@
 
 enum {
 	STREAM_MAGIC = 0x78736c74, /* "tlsx" */
-	STREAM_VERSION = 6,
+	STREAM_VERSION = 7,
 	STREAM_FRAME_MOST = 65536, /* bytes behind the head of a frame */
 	STREAM_SPANS_MOST = 512,   /* functions of roles in a plan */
 	STREAM_TARGETS_MOST = 16,  /* processes that one recorder records */
@@ -124,7 +124,7 @@ struct stream_slot {
 	s64 steal_ns;
 	s64 handed_ns;
 	struct thread_counts first_counts; /* by the kernel, when it got its account */
-	struct thread_counts counts;	   /* by the kernel, at the end of the window */
+	struct thread_counts counts;	   /* by the kernel, when they were read last */
 	char comm[16];
 	u32 cells_count; /* struct stream_cell that follow */
 	u32 reserved;
@@ -202,6 +202,9 @@ struct stream_window {
 	u64 read_ns;	     /* when the last account had been read */
 	u64 executed_ns;     /* when the target executed another program; 0: it did not */
 	u64 process_cpu_ns;  /* CPU clock of the target; all bits set: it is gone */
+	u64 has_counts;	     /* 1: the kernel's counts were read where this window ends: those of
+				threads, of CPUs, and the next four; 0: they are those read last,
+				and the CPU clock lacks what running threads used since a tick */
 	u64 switch_count;    /* of all threads, by the kernel */
 	u64 thread_count;    /* that live */
 	u64 account_count;   /* of them with an account */

@@ -19,6 +19,7 @@ struct sent_account;
 struct accounts {
 	struct sent_account *sent; /* of each slot; pages of unused ones are not touched */
 	u32 generation, slots_count, ended_count;
+	u64 looked_count; /* of the engine's ended accounts, when they were all sent */
 };
 
 /* Its counters, as they were sent. */
@@ -53,8 +54,8 @@ void account_recycle(struct engine *engine, u32 index);
 /* Give the slots of ended threads back, after what accounts_put() put was committed; how many. */
 u32 accounts_recycle(struct engine *engine);
 
-/* CPUs, latencies, hits and programs. */
-bool counters_put(struct engine *engine);
+/* Latencies, hits, programs and, if they were read, the kernel's counts of CPUs. */
+bool counters_put(struct engine *engine, bool has_counts);
 
 /* What was put was not committed: send everything again. */
 void accounts_forget(void);

@@ -69,7 +69,7 @@ int judge(void)
 
 	read_now();
 	settle(&trial);
-	if (!cut(state.level, false))
+	if (!cut(state.level, EDGE_OUTER))
 		return stay();
 	state.settled = state.now;
 	state.is_trial = false;

@@ -17,7 +17,7 @@
 #include "suspend.h"
 
 #define STALE_NS ((u64)HEARTBEAT_MOST_NS)
-#define STEP_NS (250 * NS_PER_MS)
+#define LOOK_NS NS_PER_S /* a suspend of the host is noticed so late, if it is one */
 #define NICE_RECORDING (-10)
 
 static struct shared {
@@ -28,15 +28,28 @@ static pid_t watchdog;
 static volatile struct heartbeat *in_kernel;
 static bool is_missed;
 
+/* Until the beat would be too old, if there is none meanwhile: a watchdog that sleeps costs
+ * nothing. */
+static void await_beat(u64 beat_ns)
+{
+	u64 late_ns = beat_ns + STALE_NS + NS_PER_MS, now = monotonic_ns();
+	u64 wait_ns = late_ns < now + LOOK_NS ? late_ns - now : LOOK_NS;
+
+	if (late_ns <= now)
+		wait_ns = LOOK_NS; /* it is not armed */
+	nanosleep(&(struct timespec){(time_t)(wait_ns / NS_PER_S), (long)(wait_ns % NS_PER_S)},
+		  NULL);
+}
+
 static void watch(pid_t recorder)
 {
-	u64 awake_ns = 0, slept_ns = 0;
+	u64 awake_ns = 0, slept_ns = suspended_ns(), beat_ns = 0;
 
 	for (;;) {
-		nanosleep(&(struct timespec){.tv_nsec = (long)STEP_NS}, NULL);
+		await_beat(beat_ns);
 		if (getppid() != recorder)
 			_exit(0);
-		u64 beat_ns = __atomic_load_n(&shared->beat_ns, __ATOMIC_RELAXED);
+		beat_ns = __atomic_load_n(&shared->beat_ns, __ATOMIC_RELAXED);
 		u64 now = monotonic_ns();
 		bool is_armed = __atomic_load_n(&shared->is_armed, __ATOMIC_RELAXED);
 		if (suspended_ns() > slept_ns) {

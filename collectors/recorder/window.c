@@ -46,7 +46,25 @@ void window_turned(const struct engine *engine)
 			engine->losses[of_turning[i]] - session->windows.before_turning[i];
 }
 
-/* The kernel's counts of the process; its CPU clock is read just before. */
+/*
+ * The kernel's counts of threads are compared over several windows: reading them for each would be
+ * most of what the recorder costs with thousands of threads. See docs/decisions/0039.
+ */
+#define COUNTS_NS (10 * NS_PER_S)
+#define EARLY_NS (500 * NS_PER_MS) /* windows are not of equal length */
+
+/* Whether the kernel's counts are read where this window ends. */
+static bool are_counts_due(const struct windows *windows, const struct engine *engine,
+			   const struct window_end *end)
+{
+	if (!has_ledger(end->level))
+		return end->restarts;
+	return end->restarts || end->is_outer || !windows->number || windows->has_unsent_counts ||
+	       engine->lifecycle->untracked_count ||
+	       end->ns + EARLY_NS >= windows->counts_ns + COUNTS_NS;
+}
+
+/* Read them. The target's CPU clock, read just before, with what it does not have yet. */
 static u64 read_counts(const struct engine *engine, int pid, struct process_counts *counts)
 {
 	u64 clock = 0;
@@ -83,9 +101,9 @@ static void tune_waits(struct engine *engine, u64 walked, u64 span_ns)
 }
 
 static void describe(const struct windows *windows, const struct engine *engine,
-		     const struct process_counts *counts, const struct window_end *end,
-		     struct stream_window *window)
+		     const struct window_end *end, struct stream_window *window)
 {
+	const struct process_counts *counts = &windows->counts;
 	struct lifecycle life;
 	struct tcp_counts tcp = tcp_counts(&session->quota);
 	u64 host[5];
@@ -145,13 +163,15 @@ static bool no_room(struct windows *windows)
 bool window_cut(struct windows *windows, struct engine *engine, const struct target *target,
 		const struct window_end *end)
 {
-	struct process_counts counts;
-	u64 walked = 0;
-	bool is_base = !windows->number;
+	u64 walked = 0, cpu_ns = end->target_cpu_ns ? end->target_cpu_ns : ~0ULL;
+	bool is_base = !windows->number, has_counts = are_counts_due(windows, engine, end);
 
-	u64 cpu_ns = read_counts(engine, target->pid, &counts);
+	if (has_counts)
+		cpu_ns = read_counts(engine, target->pid, &windows->counts);
+	windows->has_unsent_counts = has_counts;
 	if (!handshakes_drain(engine, is_base) || !accounts_put(engine, false) ||
-	    !counters_put(engine) || !function_sums_put() || !quota_put(&session->quota))
+	    !counters_put(engine, has_counts) || !function_sums_put() ||
+	    !quota_put(&session->quota))
 		return no_room(windows);
 	u64 read_ns = monotonic_ns();
 	if (!output_has_room(sizeof(struct stream_window)))
@@ -161,10 +181,14 @@ bool window_cut(struct windows *windows, struct engine *engine, const struct tar
 	struct stream_window *window = output_put_alone(STREAM_WINDOW, sizeof(*window));
 	if (!window) /* cannot be: samples_drain() leaves room for it */
 		return no_room(windows);
-	describe(windows, engine, &counts, end, window);
+	describe(windows, engine, end, window);
+	window->has_counts = has_counts;
 	window->read_ns = read_ns;
 	window->process_cpu_ns = cpu_ns;
 	output_commit();
+	windows->has_unsent_counts = false;
+	if (has_counts)
+		windows->counts_ns = end->ns;
 	accounts_recycle(engine);
 	if (!is_base) {
 		if (has_ledger(end->level))

@@ -14,6 +14,9 @@ struct windows {
 	u64 merged_count; /* windows that were not cut because the stream was full */
 	bool is_full;	  /* the last window had no room */
 	u64 last_end_ns;
+	struct process_counts counts; /* as they were read last */
+	u64 counts_ns;		      /* and when the window ended that has them */
+	bool has_unsent_counts;	      /* they were read for a window that had no room */
 	u32 wait_share;
 	double walks_most; /* a second */
 	u64 before_turning[LOSSES_OF_TURNING], left_out[LOSSES_OF_TURNING];
@@ -21,11 +24,13 @@ struct windows {
 
 /* The end of a window. */
 struct window_end {
-	u64 ns;		  /* now or just over */
-	int level;	  /* what was on in it */
-	bool restarts;	  /* the ledger was off and begins again here */
-	struct span span; /* what it cost */
-	const u64 *parts; /* of a calibration stretch: PARTS times; NULL: it is none */
+	u64 ns;		   /* now or just over */
+	int level;	   /* what was on in it */
+	bool restarts;	   /* the ledger was off and begins again here */
+	bool is_outer;	   /* somebody may compare what is before it with what is behind it */
+	u64 target_cpu_ns; /* CPU clock of the target, 0: not read, or it is gone */
+	struct span span;  /* what it cost */
+	const u64 *parts;  /* of a calibration stretch: PARTS times; NULL: it is none */
 };
 
 /*

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What the kernel counted in each window, as rows: the references of closure.
+"""What the kernel counted in some windows, as rows: the references of closure.
 
-No figure here comes from the ledger's cells. The counts are read where a window begins and ends,
-beside the accounts, and the rows are the differences.
+No figure here comes from the ledger's cells. The counts are read where some windows end, beside the
+accounts, and where a thread ends. The rows are the differences since they were read before: they
+are about all windows in between, the span.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from tlstax.collectors.recording.stream.replay import Replay
 
 @dataclass
 class _Sums:
-    """Of the threads that have an account, over one window."""
+    """Of the threads that have an account, over the span."""
 
     cpu_ns: int = 0
     wait_ns: int = 0
@@ -26,38 +27,46 @@ class _Sums:
 
 
 class KernelClocks:
-    """The counts of one target from window to window."""
+    """The counts of one target from reading to reading."""
 
-    def __init__(self, engine: Replay, now_ns: Callable[[], int]) -> None:
+    def __init__(self, engine: Replay, now_ns: Callable[[], int], start_ns: int) -> None:
         self._engine = engine
         self._now_ns = now_ns
-        self._sums = _Sums()
         self._edges_ns = [0, 0]
-        self._last = engine.read()
+        self.begin(start_ns)
 
-    def begin(self) -> None:
-        """A window begins now: the accounts hold the counts of this moment."""
-        self._sums = _Sums()
+    def begin(self, start_ns: int) -> None:
+        """A window begins at this time: the accounts hold the counts of this moment."""
         self._last = self._engine.read()
+        self._is_whole = self._engine.has_counts
+        """Whether the counts were read where the span begins: else there is no difference."""
+        self._begin_span(start_ns)
+
+    def _begin_span(self, start_ns: int) -> None:
+        self._sums = _Sums()
+        self._start_ns = start_ns
+        self._window_count = 0
+
+    def add_window(self) -> bool:
+        """A further window of the span; whether it is the last, and all threads get a row."""
+        self._window_count += 1
+        return self._engine.has_counts
 
     def accounts_read(self, edge_ns: int) -> None:
-        """The accounts of the edge at this time have been read."""
+        """The accounts of the edge at this time have been read, beside the kernel's counts."""
         self._edges_ns = [self._edges_ns[1], self._now_ns() - edge_ns]
 
-    def end(self) -> None:
-        """A window ends now, before its accounts are read."""
-        self._before, self._last = self._last, self._engine.read()
-
     def thread(
-        self, window: int, slot: SlotView, account: ThreadAccount, start_ns: int, end_ns: int
+        self, window: int, slot: SlotView, account: ThreadAccount, end_ns: int
     ) -> schema.ThreadClock:
         """The row of a thread; its counts are in the sums of the process from now on."""
-        born = max(account.start_ns, start_ns)
+        born = max(account.start_ns, self._start_ns)
         died = slot.last_ns if slot.exited else end_ns
         before, now = account.counts, slot.kernel_counts
-        known = now.time_ns > 0
-        if known:
+        if now.time_ns > 0:
             account.counts = now
+        known = now.time_ns > 0 and self._is_whole
+        if known:
             self._sums.cpu_ns += now.cpu_ns - before.cpu_ns
             self._sums.wait_ns += max(0, now.wait_ns - before.wait_ns)
             self._sums.seen_count += now.seen_count - before.seen_count
@@ -74,18 +83,21 @@ class KernelClocks:
             slot.healed_count - account.healed_count,
             slot.steal_ns - account.steal_ns,
             slot.handed_ns - account.handed_ns,
+            self._window_count,
         )
         account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
         account.steal_ns, account.handed_ns = slot.steal_ns, slot.handed_ns
         return clock
 
-    def rows(self, window: int) -> list[schema.Row]:
-        """The rows of the process and of the CPUs, after those of its threads."""
-        before, now, sums = self._before, self._last, self._sums
-        self._sums = _Sums()
+    def rows(self, window: int, end_ns: int) -> list[schema.Row]:
+        """The rows of the process and of the CPUs, after those of its threads: the span ends."""
+        before, now, sums = self._last, self._engine.read(), self._sums
+        window_count, was_whole = self._window_count, self._is_whole
+        self._last, self._is_whole = now, True
+        self._begin_span(end_ns)
         whole = before.process_cpu_ns is not None and now.process_cpu_ns is not None
-        if self._engine.executed_ns() or now.thread_count == 0:
-            return []  # it ended, or its clocks are those of another program
+        if self._engine.executed_ns() or now.thread_count == 0 or not was_whole:
+            return []  # it ended, its clocks are those of another program, or nothing is known
         process = schema.ProcessClock(
             window,
             (now.process_cpu_ns or 0) - (before.process_cpu_ns or 0) if whole else None,
@@ -99,6 +111,7 @@ class KernelClocks:
             self._engine.untracked_count,
             sum(self._edges_ns),
             sums.handed_ns,
+            window_count,
         )
         cpus = [
             schema.CpuClock(

@@ -36,7 +36,7 @@ from tlstax.collectors.recording.target_rows import SERVER_ID, ids_before
 from tlstax.collectors.recording.thread_roles import ThreadRoles
 
 _RESTING_THREADS: Final = 256
-"""Threads that used no CPU in a window and have a clock row in it even so."""
+"""Threads that used no CPU until the kernel's counts are read and have a clock row even so."""
 _SEEN: Final[Mapping[str, frozenset[str]]] = {
     "handshake": frozenset(HANDSHAKE_PHASES),
     "sample": frozenset(),
@@ -93,7 +93,7 @@ class WindowCutter:
         self._own_cpu_ns = self._recorder.own_cpu_ns()
         self._target_counters = self._recorder.target_counters(engine.pid)
         self._start_ns = start_ns or self._recorder.now_ns()
-        self._clocks = KernelClocks(engine, self._recorder.now_ns)
+        self._clocks = KernelClocks(engine, self._recorder.now_ns, self._start_ns)
         self._discard()
 
     def _discard(self) -> None:
@@ -117,7 +117,7 @@ class WindowCutter:
     def resume(self, start_ns: int) -> None:
         """Restart the ledger: what its cells hold now is excluded from the next window."""
         self._counted = self._engine.latency_counts()
-        self._clocks.begin()
+        self._clocks.begin(start_ns)
         self._forget_past(start_ns)
 
     def cut(
@@ -135,7 +135,7 @@ class WindowCutter:
         ]
         on_cpu_ns = 0
         if level in LEDGER_LEVELS:
-            on_cpu_ns = self._cut_threads(rows, window, start_ns, end_ns)
+            on_cpu_ns = self._cut_threads(rows, window, end_ns)
         else:
             self._forget_threads(rows)
         counted = self._counted or self._engine.latency_counts()
@@ -164,10 +164,10 @@ class WindowCutter:
             self._accounts[key] = account
         return account
 
-    def _cut_threads(self, rows: list[schema.Row], window: int, start_ns: int, end_ns: int) -> int:
+    def _cut_threads(self, rows: list[schema.Row], window: int, end_ns: int) -> int:
         on_cpu_ns = 0
         resting_left = _RESTING_THREADS
-        self._clocks.end()
+        has_counts = self._clocks.add_window()
         for slot in self._engine.slots():
             account = self._account(slot)
             role = self._role(slot)
@@ -195,19 +195,20 @@ class WindowCutter:
                     )
                     account.cells[cell] += spent_ns
                     on_cpu_ns += spent_ns if state == 0 else 0
-            clock = self._clocks.thread(window, slot, account, start_ns, end_ns)
-            if clock.sched_cpu_ns:
-                rows.append(clock)
-            elif (slot.role or self._all_clocks) and resting_left:
-                resting_left -= 1
-                rows.append(clock)
+            if has_counts or slot.exited:
+                clock = self._clocks.thread(window, slot, account, end_ns)
+                is_resting = not clock.sched_cpu_ns
+                if not is_resting or ((slot.role or self._all_clocks) and resting_left):
+                    resting_left -= is_resting
+                    rows.append(clock)
             if slot.exited:
                 del self._accounts[slot.index, slot.tid, slot.thread_start_ns]
                 if self._roles is not None:
                     self._roles.forget(slot)
                 self._engine.recycle(slot.index)
-        self._clocks.accounts_read(end_ns)
-        rows.extend(self._clocks.rows(window))
+        if has_counts:
+            self._clocks.accounts_read(end_ns)
+            rows.extend(self._clocks.rows(window, end_ns))
         return on_cpu_ns
 
     def _role(self, slot: SlotView) -> str:

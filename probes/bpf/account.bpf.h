@@ -162,7 +162,7 @@ static __always_inline void charge(struct thread_slot *slot, u64 now)
 	u32 owner = slot->owner & (PHASES - 1);
 	u32 state = slot->state & (STATES - 1);
 	u64 spent = FAULT_CLOCK(slot, now - last);
-	if (FAULT_LOSES_TIME())
+	if (FAULT_LOSES_TIME(now))
 		return;
 	__sync_fetch_and_add(&slot->ns[owner][state], spent);
 	if (unlikely(slot->handshake.active)) {

@@ -2,8 +2,9 @@
 /*
  * What the kernel itself counts of the target's threads: the reference for the ledger's sums.
  *
- * An iterator reads the kernel's fields at the edges of a window and stores them in each thread's
- * account; the last switch of a thread stores its final values. No cell of the ledger is read here.
+ * An iterator reads the kernel's fields at the ends of some windows and stores them in each
+ * thread's account; the last switch of a thread stores its final values. No cell of the ledger is
+ * read here.
  */
 #ifndef TLSTAX_CLOSURE_BPF_H
 #define TLSTAX_CLOSURE_BPF_H
@@ -117,10 +118,10 @@ int each_counts(struct bpf_iter__task *ctx)
 	struct task_struct *task = ctx->task;
 	u32 zero = 0;
 	struct process_counts *sums = bpf_map_lookup_elem(&process_counts, &zero);
-	FAULT_COUNT_READING(ctx);
 	if (!task || !sums || task->tgid != config.tgid)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
+	FAULT_SEES_READING(now);
 	struct thread_slot *slot = find_slot(task);
 	u64 uncounted = uncounted_ns(task, now);
 

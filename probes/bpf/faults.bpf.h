@@ -65,13 +65,15 @@
 #define FAULT_DROPS_HANDSHAKE() false
 #endif
 
-#ifdef MUTANT_LOST_WINDOW /* number of readings of the kernel's counts before it */
-static u64 faulty_readings;
-#define FAULT_COUNT_READING(ctx) (faulty_readings += (ctx)->meta->seq_num == 0)
-#define FAULT_LOSES_TIME() (faulty_readings == (MUTANT_LOST_WINDOW))
+#ifdef MUTANT_LOST_SECOND /* number of seconds before it, since the kernel's counts were read \
+			     first */
+static u64 first_reading_ns;
+#define FAULT_SEES_READING(now) (first_reading_ns = first_reading_ns ? first_reading_ns : (now))
+#define FAULT_LOSES_TIME(now) \
+	(first_reading_ns && ((now)-first_reading_ns) / 1000000000 == (MUTANT_LOST_SECOND))
 #else
-#define FAULT_COUNT_READING(ctx)
-#define FAULT_LOSES_TIME() false
+#define FAULT_SEES_READING(now)
+#define FAULT_LOSES_TIME(now) false
 #endif
 
 #endif

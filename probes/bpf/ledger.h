@@ -342,6 +342,7 @@ struct lifecycle {
 	u64 refused_count;   /* threads that the kernel refused storage for */
 	u64 unseen_second;   /* when wake-ups were last found that were not reported */
 	u64 unseen_count;    /* and how many in that second */
+	u64 ended_count;     /* accounts whose threads have ended: counted after they are marked */
 };
 
 #endif

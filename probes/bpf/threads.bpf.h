@@ -156,8 +156,10 @@ static __noinline int close_account(struct task_struct *task)
 	}
 	u32 index = mark - 1;
 	struct thread_slot *slot = bpf_map_lookup_elem(&slots, &index);
-	if (slot)
+	if (slot) {
 		slot->status = THREAD_EXITED;
+		__sync_fetch_and_add(&lifecycle.ended_count, 1);
+	}
 	return 0;
 }
 

@@ -115,6 +115,7 @@ class Lifecycle(ctypes.Structure):
         ("refused_count", ctypes.c_uint64),
         ("unseen_second", ctypes.c_uint64),
         ("unseen_count", ctypes.c_uint64),
+        ("ended_count", ctypes.c_uint64),
     )
 
 

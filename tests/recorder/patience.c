@@ -12,8 +12,7 @@ u64 awake_ns = 100 * NS_PER_S, slept_ns = 5 * NS_PER_S; /* CLOCK_MONOTONIC, and 
 static struct shared beats;
 static struct heartbeat programs;
 static jmp_buf is_over;
-/* Of the watchdog's look at the recorder: the host sleeps at one step, the recorder beats at one.
- */
+/* Milliseconds since the watchdog began: at one the host sleeps, at one the recorder beats. */
 static u64 step, sleep_at, sleep_ns, beat_at, steps_most;
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
@@ -27,14 +26,17 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 int __wrap_nanosleep(const struct timespec *span, struct timespec *rest)
 {
 	(void)rest;
-	awake_ns += (u64)span->tv_sec * NS_PER_S + (u64)span->tv_nsec;
-	step++;
-	if (step == sleep_at)
-		slept_ns += sleep_ns;
-	if (step == beat_at)
-		beats.beat_ns = awake_ns;
-	if (step == steps_most)
-		longjmp(is_over, 2);
+	u64 ns = (u64)span->tv_sec * NS_PER_S + (u64)span->tv_nsec;
+	for (; ns >= NS_PER_MS; ns -= NS_PER_MS) {
+		awake_ns += NS_PER_MS;
+		step++;
+		if (step == sleep_at)
+			slept_ns += sleep_ns;
+		if (step == beat_at)
+			beats.beat_ns = awake_ns;
+		if (step == steps_most)
+			longjmp(is_over, 2);
+	}
 	return 0;
 }
 
@@ -53,7 +55,7 @@ void privileges_give_up(void)
 {
 }
 
-/* After how many steps of 250 ms the recorder, which beat just before, is killed; 0: it is not. */
+/* After how many ms the recorder, which beat just before, is killed; 0: it is not. */
 u64 killed_after(u64 asleep_at, u64 asleep_ns, u64 beats_at, u64 most)
 {
 	shared = &beats;

@@ -24,7 +24,7 @@ typedef uint8_t u8;
 #define __uint(name, value) int(*name)[value]
 #define __type(name, value) value *name
 #define bpf_core_field_exists(field) 1
-#define FAULT_COUNT_READING(ctx)
+#define FAULT_SEES_READING(now)
 enum { BPF_MAP_TYPE_ARRAY = 2, BPF_F_MMAPABLE = 1 << 10 };
 
 #include "../../probes/bpf/ledger.h"

@@ -112,6 +112,8 @@ def _add_windows(intervals: dict[Key, Numbers], tables: Tables, starts: Mapping[
         mine["handshake_observed_ns"] += length_ns if window.level in HANDSHAKE_LEVELS else 0
     read = set()
     for clock in tables.process_clocks:
+        if clock.window_count > 1:
+            continue  # it is about other intervals, too
         if clock.window_id in starts and clock.process_cpu_ns is not None:
             read.add(clock.window_id)
             intervals[starts[clock.window_id],]["process_cpu_ns"] += clock.process_cpu_ns

@@ -42,7 +42,7 @@ class SlotView:
     cells: tuple[int, ...]  # [phase][state], flat, ns
     counts: tuple[int, ...]  # finished instances by phase
     first_counts: Counts = UNREAD  # when it got its account
-    kernel_counts: Counts = UNREAD  # at the last KernelCounts.read(), or when it ended
+    kernel_counts: Counts = UNREAD  # when they were read last, or when it ended
 
     def settled(self, end_ns: int) -> list[int]:
         """The cells at `end_ns`: the interval since the last charge belongs to where the thread is.

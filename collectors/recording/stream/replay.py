@@ -85,8 +85,13 @@ class Replay(Totals):
 
     # ---- the kernel's counts ----
 
+    @property
+    def has_counts(self) -> bool:
+        """Whether they were read where the window ends."""
+        return bool(self.window.has_counts)
+
     def read(self) -> ProcessReading:
-        """The counts of the process at the end of the window."""
+        """The counts of the process as they were read last, its CPU clock where the window ends."""
         now = self.window
         nothing = CpuReading(0, 0)
         return ProcessReading(

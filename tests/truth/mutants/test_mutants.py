@@ -37,10 +37,10 @@ MUTANTS = {
     "SHIFT_PERCENT-30": "thread_on_cpu",
     "STEAL_PERCENT-30": "steal",
     "NO_SAMPLES_ON_CPU-0": "samples",
-    "LOST_WINDOW-3": "on_cpu",
+    "LOST_SECOND-2": "on_cpu",
 }
 """Fault: the figure that must notice it; others may, too."""
-SHORT: tuple[str, ...] = ("DROP_SWITCHES-100", "LOST_WINDOW-3", "NO_ACCOUNT-1")
+SHORT: tuple[str, ...] = ("DROP_SWITCHES-100", "LOST_SECOND-2", "NO_ACCOUNT-1")
 SHORT_FLOW: tuple[str, ...] = ("DROP_SWITCHES-100", "NO_EXIT-PHASE_TDE")
 NOT_AT_FLOW = ("NO_EXIT-PHASE_RECORD_WRITE",)  # which has no such phase
 LEVELS = [Level.RECORD, Level.FLOW] if HOST.socket_events else [Level.RECORD]

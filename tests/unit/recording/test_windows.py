@@ -73,6 +73,7 @@ class StillEngine:
     """What WindowCutter asks of an engine, answered from a list of looks."""
 
     pid = 1
+    has_counts = True
 
     def __init__(self) -> None:
         self.views: list[SlotView] = []

@@ -235,3 +235,41 @@ def test_agreement_is_of_the_windows_that_have_both() -> None:
     assert closure.agreement(times, [3]) == pytest.approx(0.9)
     assert closure.agreement(times, [1, 2]) == 1
     assert closure.agreement(times, [99]) is None
+
+
+def spanned(made: Tables, count: int) -> Tables:
+    """The same where the kernel's counts are read after so many windows."""
+    every = [row for row in made.process_clocks if row.window_id % count == count - 1]
+    sums = (
+        "process_cpu_ns", "account_cpu_ns", "account_wait_ns", "switch_count", "seen_switch_count",
+    )  # fmt: skip
+    made.process_clocks = [
+        row._replace(window_count=count, **{name: count * getattr(row, name) for name in sums})
+        for row in every
+    ]
+    made.clocks = [
+        row._replace(
+            window_count=count, lifetime_ns=count * row.lifetime_ns,
+            sched_cpu_ns=count * (row.sched_cpu_ns or 0),
+        )
+        for row in made.clocks if row.window_id % count == count - 1
+    ]  # fmt: skip
+    return made
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        (lambda row: None if row.window_id == 3 else row, "on_cpu"),
+        (lambda row: None if row.window_id == 3 else row, "runnable"),
+        (lambda row: row._replace(time_ns=row.time_ns * 93 // 100), "thread_on_cpu"),
+    ],
+)
+def test_counts_of_several_windows_judge_them_together(
+    change: Callable[[Any], Any], key: str
+) -> None:
+    assert set(verdicts(spanned(recording(), 5)).values()) == {"ok"}
+    made = spanned(changed("ledger", change), 5)
+    check = of(key, made)
+    assert check.verdict == "failed"
+    assert check.windows in ((0, 4), None)
