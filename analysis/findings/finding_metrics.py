@@ -13,9 +13,10 @@ import numpy as np
 
 from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.classify.wait_causes import WaitTimes
-from tlstax.analysis.findings import throughout, window_metrics
+from tlstax.analysis.findings import flow_commands, throughout, window_metrics
 from tlstax.analysis.findings.client_metrics import add_client
-from tlstax.analysis.findings.host_metrics import add_host, add_replica
+from tlstax.analysis.findings.flow_commands import Windows
+from tlstax.analysis.findings.host_metrics import add_cost, add_host, add_replica
 from tlstax.analysis.findings.library_metrics import add_texts
 from tlstax.analysis.findings.metric_labels import COMPUTED, PER_CONNECTION, PER_HANDSHAKE
 from tlstax.analysis.findings.outcome_metrics import add_outcomes
@@ -30,7 +31,6 @@ from tlstax.analysis.findings.window_metrics import (
     exact,
     ratio,
 )
-from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics.units import Floats
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
@@ -61,19 +61,19 @@ class Judged:
     needed_ns: float = 0.0
     """How long a recording like this one must be at least for the rules; 0 if it is long enough."""
     awaited: Awaited | None = None
+    uncounted: tuple[str, ...] = ()
+    """Metrics that the level of the recording cannot count."""
 
 
 def gather(
     part: Group,
     tables: Tables,
-    sums: Mapping[int, Totals],
-    counts: Mapping[int, Counts],
+    windows: Windows,
     waits: Mapping[int, WaitTimes],
     client_counts: Mapping[int, Counts],
-    work: Mapping[int, Counts],
 ) -> Judged:
     """Every metric of a group."""
-    blocks = window_metrics.fill(part, tables, sums, counts, waits, work)
+    blocks = window_metrics.fill(part, tables, windows, waits)
     served = blocks.sums(*blocks.matching(lambda phase, state: True))
     operation, operations = _operations(part, blocks)
     found: Metrics = {}
@@ -87,7 +87,7 @@ def gather(
     _add_computing(found, blocks)
     _add_records(found, blocks)
     _add_locks(found, blocks, served)
-    _add_cost(found, blocks)
+    add_cost(found, blocks)
     if part.arm == "plaintext":
         count = float(blocks.sums("ended:handshake")[0])
         found["plaintext_handshakes_count"] = exact(count)
@@ -96,7 +96,8 @@ def gather(
         add_client(found, part, tables, client_counts)
     per_ns = float(served[0] / operations[0]) if operations[0] else 0.0
     needed_ns = throughout.needed_ns(part, tables)
-    return Judged(found, operation, per_ns, blocks.count, needed_ns, _awaited(blocks, served))
+    awaited, uncounted = _awaited(blocks, served), flow_commands.uncounted(part, tables)
+    return Judged(found, operation, per_ns, blocks.count, needed_ns, awaited, uncounted)
 
 
 def _awaited(blocks: Blocks, served: Floats) -> Awaited:
@@ -263,7 +264,9 @@ def _add_waits(found: Metrics, blocks: Blocks) -> None:
 def _add_records(found: Metrics, blocks: Blocks) -> None:
     """Writes to the client, their size, and counters of the server that explain waits."""
     writes, commands = blocks.sums("ended:record_write"), blocks.sums("ended:command")
-    found["writes_per_command"] = blocks.metric(ratio(writes, commands))
+    # Level flow counts no sends: there is no boundary of records.
+    per_command = blocks.metric(ratio(writes, commands))
+    found["writes_per_command"] = per_command if writes[0] else Metric(None)
     sent = blocks.sums("counter:Bytes_sent")
     found["bytes_per_write"] = blocks.metric(ratio(sent, writes)) if sent[0] else Metric(None)
     for name, counter in (
@@ -340,10 +343,3 @@ def _add_locks(found: Metrics, blocks: Blocks, served: Floats) -> None:
     longest = [blocks.longest_ns.get(state, 0) for state in ("blocked_lock", "blocked_futex")]
     least = replace(exact(max(longest)), at_least=True)
     found["unfinished_ns"] = least if least.value else Metric(None)
-
-
-def _add_cost(found: Metrics, blocks: Blocks) -> None:
-    target = np.maximum(blocks.sums("cost:target"), blocks.sums("cost:floor"))
-    inside = ("cost:probe_ns", "cost:function_ns", "cost:scheduler_ns", "cost:sample_ns")
-    found["observer_share"] = blocks.metric(ratio(blocks.sums(*inside), target))
-    found["probe_share"] = blocks.metric(ratio(blocks.sums(*inside[:2]), target))

@@ -7,7 +7,8 @@ from tlstax.analysis.classify import wait_causes, work
 from tlstax.analysis.classify.client_samples import count_client_samples
 from tlstax.analysis.classify.composition import Counts, Stacks
 from tlstax.analysis.classify.taxonomy import Taxonomy
-from tlstax.analysis.findings import arm_metrics, finding_metrics, rules
+from tlstax.analysis.findings import arm_metrics, finding_metrics, flow_commands, rules
+from tlstax.analysis.findings.flow_commands import Windows
 from tlstax.analysis.model.findings import Finding
 from tlstax.analysis.rows import ledger
 from tlstax.analysis.rows.tables import Group, Tables
@@ -25,10 +26,13 @@ def findings_of(
     waits = wait_causes.classify(tables.waits, resolved)
     waits = wait_causes.with_long_waits(waits, sums, "connect")
     works = work.count_work(tables.samples, resolved, tables.frames)
+    windows = Windows(sums, counts, works)
+    for part in parts:
+        windows = flow_commands.split(windows, part, tables, resolved, taxonomy)
     clients = tables.clients
     client_counts = count_client_samples(clients.samples, resolved, taxonomy) if clients else {}
     judged = {
-        part.name: finding_metrics.gather(part, tables, sums, counts, waits, client_counts, works)
+        part.name: finding_metrics.gather(part, tables, windows, waits, client_counts)
         for part in parts
     }
     if clients is None or not clients.windows:

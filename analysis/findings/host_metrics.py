@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Metrics of the host and its kernel: CPUs, a quota, refused connections; of a replica."""
+"""Metrics of the host and its kernel: CPUs, a quota, refused connections, overhead; a replica."""
 
 import numpy as np
 
@@ -43,3 +43,11 @@ def add_replica(found: Metrics, blocks: Blocks) -> None:
     part = np.where(tls + rest > 0, ratio(tls, tls + rest), 0.0)
     tls_ns = part * blocks.sums("replica:on_cpu")
     found["replica_tls_share"] = blocks.metric(ratio(tls_ns, served + wanted))
+
+
+def add_cost(found: Metrics, blocks: Blocks) -> None:
+    """What the recording costs."""
+    target = np.maximum(blocks.sums("cost:target"), blocks.sums("cost:floor"))
+    inside = ("cost:probe_ns", "cost:function_ns", "cost:scheduler_ns", "cost:sample_ns")
+    found["observer_share"] = blocks.metric(ratio(blocks.sums(*inside), target))
+    found["probe_share"] = blocks.metric(ratio(blocks.sums(*inside[:2]), target))

@@ -229,11 +229,19 @@ def note(judged: Iterable[Judged]) -> str:
         )
         needed_s = math.ceil(max((one.needed_ns for one in groups), default=0.0) / 1e9)
         text += f", at least {needed_s} s like this, or with --budget none." if needed_s else "."
+    if untold := {title: None for one in groups for title in _untold(one)}:
+        text += f" Level flow does not count what these need: {'; '.join(untold)} (--level record)."
     near = {title: None for one in groups for title in _near(one.metrics)}
     if near:
         text += f" Not certain, for the estimate is beyond the bound but not all of its {kind}: "
         text += f"{'; '.join(near)}."
     return text
+
+
+def _untold(judged: Judged) -> list[str]:
+    """Titles of rules that need what the level of the recording cannot count."""
+    needed = ((rule, {one.metric for one in rule.when}) for rule in rules())
+    return [rule.title for rule, names in needed if not names.isdisjoint(judged.uncounted)]
 
 
 def _near(metrics: Metrics) -> list[str]:

@@ -16,6 +16,7 @@ import numpy as np
 from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.classify.wait_causes import OTHER, WaitTimes, scaled
 from tlstax.analysis.findings import socket_series, throughout, work_series
+from tlstax.analysis.findings.flow_commands import Windows
 from tlstax.analysis.rows import ledger, window_units
 from tlstax.analysis.rows.ledger import Totals
 from tlstax.analysis.rows.tables import Group, Tables
@@ -139,10 +140,8 @@ def ratio(above: Floats, below: Floats) -> Floats:
 def fill(
     part: Group,
     tables: Tables,
-    sums: Mapping[int, Totals],
-    counts: Mapping[int, Counts],
+    windows: Windows,
     waits: Mapping[int, WaitTimes],
-    work: Mapping[int, Counts],
 ) -> Blocks:
     """All sums of a group by block."""
     of = window_units.of_group(part, seen_windows(part, tables.windows))
@@ -150,7 +149,7 @@ def fill(
     blocks = Blocks(of.units)
     background = background_tde(tables)
     for window_id, block in block_of.items():
-        totals = dict(sums.get(window_id, {}))
+        totals = dict(windows.sums.get(window_id, {}))
         for key, time_ns in background.get(window_id, {}).items():
             totals[key] -= time_ns
         for (phase, state), time_ns in ledger.served(totals).items():
@@ -164,9 +163,10 @@ def fill(
             network = {key: ns for key, ns in mine.items() if key[:2] == (phase, "blocked_network")}
             for (_, kind), wait_ns in scaled(network, ledger.served(totals)).items():
                 blocks.add(f"{phase}:{kind}", block, wait_ns)
-        mine_counts = counts.get(window_id, {})
+        mine_counts = windows.counts.get(window_id, {})
         _add_samples(blocks, block, mine_counts, totals)
-        work_series.add_work(blocks.add, block, work.get(window_id, {}), mine_counts, totals)
+        done = windows.works.get(window_id, {})
+        work_series.add_work(blocks.add, block, done, mine_counts, totals)
     for row in tables.phase_counts:
         if row.window_id in block_of:
             blocks.add(f"ended:{row.phase}", block_of[row.window_id], row.ended_count)

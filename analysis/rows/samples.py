@@ -3,7 +3,7 @@
 
 from array import array
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice, pairwise
 from typing import Final, cast, overload
 
@@ -72,6 +72,13 @@ class Samples(Sequence[SampleStack]):
             return self
         parts = self._windows[chosen], self._numbers[chosen], self._counts[chosen]
         return Samples(self.places, *parts)
+
+    def in_phases(self, phase_of: Callable[[Place], str]) -> "Samples":
+        """The same rows in the phases that are told by their places."""
+        known: defaultdict[Place, int] = defaultdict(count().__next__)
+        numbers = [known[phase_of(place), *place[1:]] for place in self.places]
+        moved = np.array(numbers, np.uint32)[self._numbers]
+        return Samples(tuple(known), self._windows, moved, self._counts)
 
     def by_place(self, window_ids: Collection[int] | None = None) -> dict[Place, int]:
         """Samples by place, in all windows or in these."""

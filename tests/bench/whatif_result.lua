@@ -1,8 +1,10 @@
 -- SPDX-License-Identifier: GPL-2.0-only
--- Results of 64 KB in rows of 1 KB, on one connection for each thread, which stays open.
+-- Results of RESULT_KB in rows of 1 KB, on one connection for each thread, which stays open.
 
 require("tlstax_report")
 require("tlstax_gate")
+
+local QUERY = string.format("SELECT REPEAT('x', 1000) FROM seq_1_to_%d", RESULT_KB)
 
 function thread_init()
    driver = sysbench.sql.driver()
@@ -11,7 +13,7 @@ function thread_init()
 end
 
 function event()
-   connection:query("SELECT REPEAT('x', 1000) FROM seq_1_to_64")
+   connection:query(QUERY)
 end
 
 function thread_done()

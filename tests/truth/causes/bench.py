@@ -14,11 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tlstax.certs.generate import Certificates, KeyKind, generate
-from tlstax.collectors.recording.by_recorder.recorder import Recorder
-from tlstax.collectors.recording.request import Request
-from tlstax.collectors.recording.source_set import SourceSet
-from tlstax.collectors.sources.sockets import Sockets
-from tlstax.collectors.sources.status import ServerStatus
+from tlstax.tests.truth.causes.modes import MODES, WINDOW_S, Recording
 from tlstax.tests.truth.causes.obstacles import (
     limited,
     locking,
@@ -48,11 +44,11 @@ from tlstax.workloads.tls import TlsChoice
 from tlstax.workloads.transports import make_transport
 from tlstax.workloads.transports.namespaces import new_namespace
 
-WINDOW_S = 0.5
-SAMPLE_HZ = 499
 GUESSED = "tlstax_guessed"
 DIRECTORY_PORT = "DIRECTORY_PORT"
 """In the environment of a server with directory_login.c."""
+LOAD_S = 300
+"""Longer than any recording."""
 SETTLE_S = 0.4
 """From the clients' start to the recording, so that it sees the load and not its beginning."""
 
@@ -118,8 +114,15 @@ class Injection:
     """Seconds for which another session locks the table, and then does not, again and again."""
     functions: tuple[str, ...] = ()
     rows: int = 1000
-    budget: float | None = None
-    """Limit of the overhead, as `attach` has one by default; None: the ledger is always kept."""
+    reads_status: bool = True
+    """The server's counters and its certificate are read."""
+    mode: str = "none"
+    """How it is recorded: a name of modes.py."""
+
+    @property
+    def needs_table(self) -> bool:
+        """Whether the load reads or changes sysbench's table."""
+        return self.script not in ("result", "storm")
 
 
 def record(injection: Injection, capture: Path, directory: Path) -> None:
@@ -162,17 +165,15 @@ def record_load(
             stack.enter_context(guesser)
         client = stack.enter_context(driven(injection, server, endpoint))
         time.sleep(SETTLE_S)
-        status = ServerStatus(option_file=server.directory.client / "status.cnf", pid=server.pid)
-        sources = SourceSet([status, Sockets(server.pid)])
-        request = Request(
-            server.pid, capture, window_s=injection.window_s, sample_hz=SAMPLE_HZ, sources=sources,
-            clients=(client.pid,) if injection.record_client else (),
-            functions=injection.functions, overwrite=True, budget=injection.budget,
+        status = server.directory.client / "status.cnf" if injection.reads_status else None
+        recording = Recording(
+            server.pid, capture, injection.seconds, status,
+            injection.window_s, (client.pid,) if injection.record_client else (),
+            injection.functions,
         )  # fmt: skip
-        stack.enter_context(ahead_ourselves())
-        with Recorder(request) as recorder:
-            recorder.poll(injection.seconds)
-            assert client.poll() is None, "the load ended before the recording"
+        with ahead_ourselves():
+            recording.make(MODES[injection.mode])
+        assert client.poll() is None, "the load ended before the recording"
 
 
 def _manner(injection: Injection) -> tuple[str, float] | None:
@@ -186,16 +187,10 @@ def _manner(injection: Injection) -> tuple[str, float] | None:
 
 def record_replica(injection: Injection, capture: Path) -> None:
     """A replica that fetches as fast as it can, for a while."""
-    with (
-        fetching(injection.replicated or "") as replica,
-        ahead_ourselves(),
-    ):
-        request = Request(
-            replica.pid, capture, window_s=injection.window_s, sample_hz=SAMPLE_HZ, overwrite=True,
-            budget=injection.budget,
-        )  # fmt: skip
-        with Recorder(request) as recorder:
-            recorder.poll(injection.seconds)
+    with fetching(injection.replicated or "") as replica, ahead_ourselves():
+        Recording(replica.pid, capture, injection.seconds, window_s=injection.window_s).make(
+            MODES[injection.mode]
+        )
 
 
 # ---- server and accounts ----
@@ -222,7 +217,7 @@ def reachable(injection: Injection, directory: Path) -> Iterator[tuple[PrivateSe
 
 def _prepare(injection: Injection, server: PrivateServer, endpoint: Endpoint) -> None:
     ahead(server.pid)
-    if injection.kind == "mariadb":
+    if injection.kind == "mariadb" or injection.needs_table:
         caller = Caller.of_account(server.account(), endpoint, "plaintext")
         Sysbench(lambda _: caller, table_rows=injection.rows).prepare()
 
@@ -230,8 +225,10 @@ def _prepare(injection: Injection, server: PrivateServer, endpoint: Endpoint) ->
 def _server(injection: Injection, directory: Path, namespace: str | None) -> PrivateServer:
     options = injection.options
     if injection.kind != "mariadb":
-        key, environment = KeyKind.parse("rsa:2048"), injection.environment
-        request = ServerRequest(key=key, options=options, environment=environment)
+        request = ServerRequest(
+            key=KeyKind.parse("rsa:2048"), options=options, environment=injection.environment,
+            storage=injection.storage,
+        )  # fmt: skip
         return open_server(find_kind(injection.kind), request)
     if injection.name_server_ms:
         options += ("skip_name_resolve = OFF", "host_cache_size = 0")
@@ -288,7 +285,8 @@ def driven(
     command = [
         *caller.prefix,
         str(find_program("sysbench", "sysbench")), f"--config-file={caller.option_file}",
-        f"--threads={injection.threads}", "--events=0", "--time=120", "--mysql-ignore-errors=all",
+        f"--threads={injection.threads}", "--events=0", f"--time={LOAD_S}",
+        "--mysql-ignore-errors=all",
         *([] if script.exists() else ["--tables=1", f"--table-size={injection.rows}"]),
         *injection.sysbench,
         str(script) if script.exists() else injection.script, "run",

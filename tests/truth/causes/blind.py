@@ -2,8 +2,8 @@
 """A second set of cases, drawn from a seed: nobody has seen it while rules were written.
 
 Each case varies a case of causes.py in what its cause does not depend on (clients, queries, the
-server's key, the size of results), and in its strength. A seed always gives the same set. Draw it
-after the rules are frozen, and run it once.
+server, its key, the size of results), and in its strength. A seed always gives the same set. Draw
+it after the rules are frozen, and run it once.
 """
 
 import random
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from tlstax.tests.truth.causes.bench import Injection
-from tlstax.tests.truth.causes.causes import CASES, SOME_QUERIES
+from tlstax.tests.truth.causes.causes import CASES, PORTABLE, SOME_QUERIES
 from tlstax.tests.truth.causes.loads import Case
 
 PER_CAUSE: Final = 3
@@ -24,6 +24,10 @@ STRENGTHS: Final = (
     "rtt_ms", "name_server_ms", "quota_cpus", "revoked", "directory_ms",
 )  # fmt: skip
 """Parameters that say how strong a cause is."""
+SERVERS: Final = (
+    "mariadb", "mysql56", "mysql57", "mysql80", "mysql97", "mariadb102", "mariadb1011",
+    "mariadb118",
+)  # fmt: skip
 HEALTHY: Final = ("oltp_point_select", "oltp_read_only")
 
 
@@ -34,7 +38,8 @@ def cases(seed: int) -> dict[str, Case]:
         name: replace(
             case,
             parameters=tuple(
-                _varied(chance, chance.choice(case.parameters)) for _ in range(PER_CAUSE)
+                _elsewhere(chance, name, _varied(chance, chance.choice(case.parameters)))
+                for _ in range(PER_CAUSE)
             ),
         )
         for name, case in CASES.items()
@@ -62,6 +67,13 @@ def _varied(chance: random.Random, injection: Injection) -> Injection:
     return replace(injection, **changes)  # type: ignore[arg-type]
 
 
+def _elsewhere(chance: random.Random, name: str, injection: Injection) -> Injection:
+    """The same on another server, where that is the same case; the key is that of each server."""
+    if name not in PORTABLE:
+        return injection
+    return replace(injection, kind=chance.choice(SERVERS), server_key="rsa:2048")
+
+
 def controls(seed: int) -> Mapping[str, Injection]:
     """Healthy loads: at most as many clients as CPUs, at rates from a few queries a second on."""
     chance = random.Random(f"controls {seed}")
@@ -70,6 +82,7 @@ def controls(seed: int) -> Mapping[str, Injection]:
         rate = chance.choice((0, 5, 50, 500, 2000))
         found[f"healthy-{number}"] = Injection(
             script=chance.choice(HEALTHY),
+            kind=chance.choice(SERVERS),
             threads=chance.choice((1, 2)),
             tls=chance.random() < 0.8,
             server_key=chance.choice(("ec:p256", "rsa:2048")),

@@ -16,6 +16,19 @@ from tlstax.workloads.tls import TlsChoice
 
 SOME_QUERIES = 6
 """Fewer on a connection are few."""
+YASSL = ("mysql56", "mysql57", "mariadb102")
+"""Servers whose library has TLS 1.1 at most, slow arithmetic and no instructions for ciphers."""
+PORTABLE = ("table_lock", "row_lock", "commits", "starved", "quota", "given_up")
+"""Cases that are the same on every server: their causes are no matter of its TLS library."""
+UNINJECTED = {
+    "steal": "no program in a guest can make the hypervisor take its CPUs",
+    "adaptive_hash": "not reproduced on two CPUs (docs/findings/adaptive-hash-index.md)",
+    "plaintext_baseline": "a fault of an experiment, which its own checks refuse first",
+    "client_work": "needs both arms of an experiment: the demo's capture is its test",
+    "failed_handshakes": "the last resort of six rules that say why, each of which has its case",
+    "fetch_tax": "fetch_over_signature at a share that depends on the host",
+}
+"""Findings without a case, and why."""
 CPUS = 2
 """Of the host that the cases were made for."""
 
@@ -287,6 +300,15 @@ MIXED = {
         ("round_trips", "long_key"),
         (storm(rtt_ms=8, server_key="rsa:4096", threads=4),),
     ),
+    "no_reuse_and_fetch": Case(
+        ("connections_not_reused", "fetch_over_signature"), (storm(threads=1),), ("fetch_tax",)
+    ),
+    "no_reuse_and_setup": Case(
+        ("connections_not_reused", "client_setup"), (storm(record_client=True, threads=1),)
+    ),
+    "old_and_slow": Case(
+        ("slow_signature", "old_version"), (_yassl(storm=True, sysbench=queries(8)),)
+    ),
     "lock_and_starved": Case(
         ("table_lock", "run_queue"),
         (Injection(locked=(0.02, 0.03), threads=4, busy_loops=3),),
@@ -306,7 +328,7 @@ def true_of(injection: Injection) -> tuple[str, ...]:
         found.append("no_handshake")
     if injection.quota_cpus:
         found.append("cpu_quota")
-    if injection.kind == "mysql56":
+    if injection.kind in YASSL:
         found += ["old_version", "slow_signature", "cipher_without_hardware"]
     if injection.threads > CPUS or injection.busy_loops:
         found.append("run_queue")

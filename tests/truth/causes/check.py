@@ -3,8 +3,8 @@
 
     check.py                  every cause with every parameter, the mixed cases and the controls
     check.py wan no_reuse:2   these causes, or one of their parameters (0, 1 or 2)
-    check.py --budget 0.05    the same in the mode of `attach`: the ledger in dense windows only,
-                              recorded for longer, without the causes that need no budget
+    check.py --mode default   recorded by `tlstax attach PID`, for longer, without the causes whose
+                              probes have no budget; other modes are in modes.py
     check.py --keep DIR       the same, and keep the recordings in DIR
     check.py --judge DIR      judge the recordings of DIR again, without recording: needs no root
     check.py --table FILE     also write the scores as a page
@@ -19,6 +19,7 @@ anything fires on a control.
 import argparse
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -34,21 +35,19 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.tests.truth.causes import bench, blind, scores
 from tlstax.tests.truth.causes.causes import CASES, CONTROLS, MIXED, true_of
 from tlstax.tests.truth.causes.loads import Case
+from tlstax.tests.truth.causes.modes import MODES, Mode
 from tlstax.tests.truth.causes.scores import Scored
 
+ROOT = Path(__file__).resolve().parents[3]
 NEEDED = 11
 """Causes that must be named."""
-LONGER = 10
-"""Factor for the length of a recording whose ledger is kept in dense windows only."""
 
 
-def in_mode(injection: bench.Injection, budget: float | None) -> bench.Injection | None:
-    """The same load recorded within a budget; None if it has probes that no budget is kept for."""
-    if budget is None:
-        return injection
-    if injection.record_client or injection.functions:
+def in_mode(injection: bench.Injection, mode: Mode) -> bench.Injection | None:
+    """The same load recorded in a mode; None if it has probes that no budget is kept for."""
+    if mode.options is not None and (injection.record_client or injection.functions):
         return None
-    return replace(injection, budget=budget, seconds=LONGER * injection.seconds)
+    return replace(injection, mode=mode.name, seconds=mode.longer * injection.seconds)
 
 
 def judged(capture: Path) -> list[Finding]:
@@ -74,17 +73,17 @@ def scratch() -> Iterator[Path]:
 class Attempts:
     """How cases are recorded, where recordings are kept, and what was found so far."""
 
-    budget: float | None
+    mode: Mode
     kept: Path | None
     judge_only: bool
     scored: list[Scored] = field(default_factory=list)
 
     def attempt(self, name: str, injection: bench.Injection, case: Case) -> list[str] | None:
         """Record and judge one case, print its line and return the ids; None if not recorded."""
-        wanted = in_mode(injection, self.budget)
+        wanted = in_mode(injection, self.mode)
         if wanted is None:
             return None
-        place = place_of(name, self.budget, self.kept) if self.kept else None
+        place = place_of(name, self.mode, self.kept) if self.kept else None
         if self.judge_only:
             if place is None or not place.exists():
                 return None
@@ -92,7 +91,7 @@ class Attempts:
         else:
             try:
                 found = self._recorded(wanted, place)
-            except (AssertionError, TlstaxError) as error:
+            except (AssertionError, TlstaxError, subprocess.TimeoutExpired) as error:
                 print(f"WRONG {name:22} not recorded: {error}", flush=True)
                 return []
         ids = [finding.id for finding in found]
@@ -115,10 +114,9 @@ class Attempts:
             return judged(capture)
 
 
-def place_of(name: str, budget: float | None, kept: Path) -> Path:
+def place_of(name: str, mode: Mode, kept: Path) -> Path:
     """The recording of a case in a data set."""
-    mode = "none" if budget is None else f"{budget:g}"
-    return kept / f"budget-{mode}" / f"{name.replace(':', '-')}.tlstax"
+    return kept / mode.name / f"{name.replace(':', '-')}.tlstax"
 
 
 def drawn(seed: int, names: list[str]) -> tuple[
@@ -152,7 +150,7 @@ def main() -> int:
     """Everything that is asked for; 0 if it came out as it must."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME[:PARAMETER]")
-    parser.add_argument("--budget", type=float, metavar="SHARE")
+    parser.add_argument("--mode", choices=tuple(MODES), default="none")
     parser.add_argument("--blind", type=int, metavar="SEED")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--keep", type=Path, metavar="DIR")
@@ -161,18 +159,21 @@ def main() -> int:
     options = parser.parse_args()
     if options.judge is None and os.geteuid() != 0:
         sys.exit("needs root")
-    attempts = Attempts(options.budget, options.judge or options.keep, options.judge is not None)
+    attempts = Attempts(
+        MODES[options.mode], options.judge or options.keep, options.judge is not None
+    )
     if options.blind is None:
         pairs, mixed, healthy = chosen(options.names)
         controls = {name: CONTROLS[name] for name in healthy}
         failed = run(attempts, CASES, pairs, mixed, controls)
     else:
-        print(f"seed {options.blind}")
         cases, pairs, controls = drawn(options.blind, options.names)
         failed = run(attempts, cases, pairs, [], controls)
     if not attempts.scored:
         failed.append("no case was judged")
-    text = scores.page(attempts.scored)
+    drawn_from = "" if options.blind is None else f", cases and loads drawn from {options.blind}"
+    head = f"Mode {options.mode}{drawn_from}; rules {scores.frozen(ROOT)}."
+    text = f"{head}\n\n{scores.page(attempts.scored)}"
     print(text)
     if options.table:
         options.table.write_text(text + "\n", encoding="utf-8")
@@ -202,7 +203,7 @@ def run(
         if ids is not None and not set(MIXED[name].expected) <= set(ids):
             failed.append(f"{name} lacks a cause")
     for name, control in controls.items():
-        if attempts.attempt(name, control, Case((), (control,))):
+        if attempts.attempt(name, control, Case((), (control,))) and attempts.scored[-1].wrong:
             failed.append(f"something fired on the control {name}")
     right = sum(named.values())
     print(f"{right} of {len(named)} causes named with all of their parameters")

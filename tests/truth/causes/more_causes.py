@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tlstax.tests.truth.causes.bench import Injection
 from tlstax.tests.truth.causes.loads import TLS12, Case, queries, rows, storm
+from tlstax.workloads.servers.storage import Storage
 
 _SHA2 = "IDENTIFIED WITH caching_sha2_password BY 'kept'"
 _UNCACHED = ("thread_cache_size = 0",)
@@ -53,6 +54,29 @@ def _arena(rest_us: int, **more: object) -> Injection:
     return storm(tls=False, environment=environment, **more)
 
 
+def _small_pool(**more: object) -> Injection:
+    """Many times as much data as the server keeps in memory, each page as likely as any other."""
+    made = Injection(
+        storage=Storage(buffer_pool_mb=5), rows=200_000, sysbench=("--rand-type=uniform",)
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def _encrypted(kind: str, **more: object) -> Injection:
+    """The same with pages that are decrypted as they are read."""
+    made = Injection(
+        kind=kind, storage=Storage(encrypted=True, buffer_pool_mb=5), rows=100_000,
+        sysbench=("--rand-type=uniform",),
+    )  # fmt: skip
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def _not_offered(count: int, **more: object) -> Injection:
+    """A server that makes no sessions to resume."""
+    made = storm(kind="mysql97", options=("ssl_session_cache_mode = OFF",), sysbench=queries(count))
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
 def _replica(cipher: str) -> Injection:
     """Fetches over TLS 1.2 with a cipher that is dearer than AES-GCM."""
     return Injection(replicated=cipher, seconds=4.0, window_s=0.25)
@@ -91,6 +115,40 @@ MORE = {
             Injection(stranger="outdated"),
             Injection(stranger="outdated", threads=1, script="oltp_read_only"),
             Injection(stranger="outdated", server_key="rsa:2048", options=_ONLY_13),
+        ),
+    ),
+    "disk_reads": Case(
+        ("disk_reads",),
+        (
+            _small_pool(),
+            _small_pool(threads=4, script="oltp_read_only"),
+            _small_pool(threads=1, tls=False, rows=400_000),
+        ),
+    ),
+    "encrypted_reads": Case(
+        ("tde_reads",),
+        (
+            _encrypted("mariadb102"),
+            _encrypted("mariadb102", script="oltp_read_only", threads=1),
+            _encrypted("mariadb102", threads=4, rows=200_000),
+        ),
+        ("disk_reads", "cipher_without_hardware", "run_queue"),
+    ),
+    "unread_key": Case(
+        ("rsa_key_size",),
+        (
+            storm(server_key="rsa:4096", reads_status=False, sysbench=queries(5)),
+            storm(server_key="rsa:4096", reads_status=False, threads=1),
+            storm(server_key="rsa:3840", reads_status=False, sysbench=queries(12)),
+        ),
+        ("connections_not_reused",),
+    ),
+    "not_offered": Case(
+        ("resumption_not_offered",),
+        (
+            _not_offered(12),
+            _not_offered(20, threads=1),
+            _not_offered(8, threads=3),
         ),
     ),
     "threads": Case(

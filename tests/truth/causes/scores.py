@@ -5,9 +5,14 @@ Each finding of each case is judged, not the first alone. A finding is true if t
 it or if its load has that cause, too (`also`); both are written down before the case is recorded.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+JUDGES = ("analysis/findings", "analysis/classify", "analysis/statistics")
+"""Folders with the rules, their metrics, and what these are made of."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,17 @@ def healthy(scored: Iterable[Scored]) -> Share:
     """Loads without a cause on which something fired."""
     cases = [one for one in scored if not one.expected and not one.also]
     return Share(sum(bool(one.found) for one in cases), len(cases))
+
+
+def frozen(root: Path) -> str:
+    """A digest of everything that findings depend on: a table is of the rules that have it."""
+    made = hashlib.sha256()
+    for folder in JUDGES:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in (".py", ".toml"):
+                made.update(path.relative_to(root).as_posix().encode() + b"\0")
+                made.update(path.read_bytes() + b"\0")
+    return made.hexdigest()[:12]
 
 
 def page(scored: Sequence[Scored]) -> str:

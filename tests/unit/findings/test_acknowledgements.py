@@ -7,7 +7,7 @@ from tlstax.analysis.document import explain
 from tlstax.analysis.findings.socket_series import add_sockets
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Metric
-from tlstax.tests.unit.findings.loads import BOTH, MS, SECONDS, S, found, load, sentence
+from tlstax.tests.unit.findings.loads import MODES, MS, SECONDS, S, found, load, sentence
 
 NAME = "delayed_acknowledgements"
 REPLIES = 100
@@ -51,7 +51,7 @@ def stalled(
     return rows
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize("holding", [None, 1.0])
 def test_commands_in_parts_that_wait_for_an_acknowledgement_are_named(
     mode: str, holding: float | None
@@ -63,7 +63,7 @@ def test_commands_in_parts_that_wait_for_an_acknowledgement_are_named(
     assert "40.0 ms for each command" in text
 
 
-@BOTH
+@MODES
 def test_its_size_is_the_wait_and_no_part_of_the_servers_time(mode: str) -> None:
     """4 s of waiting in a second beside 10 ms of work; a command waits 40 ms."""
     line = next(one for one in explain.explain(stalled(mode)).findings if one.id == NAME)
@@ -71,7 +71,7 @@ def test_its_size_is_the_wait_and_no_part_of_the_servers_time(mode: str) -> None
     assert line.share.value == pytest.approx(4.0 / 4.01, rel=0.01)
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(
     "change",
     [
@@ -94,21 +94,21 @@ def test_nothing_is_said_without_one_piece_of_the_evidence(
     assert NAME not in found(stalled(mode, **change))  # type: ignore[arg-type]
 
 
-@BOTH
+@MODES
 def test_without_the_counters_of_sockets_nothing_is_said(mode: str) -> None:
     rows = stalled(mode)
     rows.metrics = []
     assert NAME not in found(rows)
 
 
-@BOTH
+@MODES
 def test_without_the_kernels_count_nothing_is_said(mode: str) -> None:
     rows = stalled(mode)
     rows.system = [row._replace(delayed_ack_count=None) for row in rows.system]
     assert NAME not in found(rows)
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize("later_s", [-60, 60])
 def test_readings_outside_of_the_windows_do_not_count(mode: str, later_s: int) -> None:
     rows = stalled(mode)

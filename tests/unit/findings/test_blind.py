@@ -1,8 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The blind set follows from its seed, and keeps what each case is made of."""
 
+from tlstax.analysis.findings.rules import rules
 from tlstax.tests.truth.causes import blind
-from tlstax.tests.truth.causes.causes import CASES, true_of
+from tlstax.tests.truth.causes.causes import (
+    CASES,
+    MIXED,
+    PORTABLE,
+    UNINJECTED,
+    YASSL,
+    true_of,
+)
+from tlstax.workloads.servers.catalogue import load_catalogue
 
 
 def test_a_seed_gives_one_set_and_another_seed_another() -> None:
@@ -31,4 +40,30 @@ def test_a_drawn_case_has_its_cause_and_is_no_case_that_was_seen() -> None:
 def test_healthy_loads_have_no_cause() -> None:
     controls = blind.controls(1)
     assert len(controls) == blind.CONTROLS_COUNT
-    assert not any(true_of(one) for one in controls.values())
+    assert {one.kind for one in controls.values()} == {*blind.SERVERS}
+    assert not any(true_of(one) for one in controls.values() if one.kind not in YASSL)
+
+
+def test_the_servers_are_those_of_the_catalogue() -> None:
+    assert {*blind.SERVERS} == {*load_catalogue()}
+    assert {*YASSL} == {
+        name for name, kind in load_catalogue().items() if kind.tls_library.startswith("yaSSL")
+    }
+
+
+def test_causes_that_are_no_matter_of_the_library_are_drawn_on_all_servers() -> None:
+    drawn = [blind.cases(seed) for seed in range(20)]
+    kinds = {one.kind for cases in drawn for name in PORTABLE for one in cases[name].parameters}
+    assert kinds == {*blind.SERVERS}
+    others = {name: case for cases in drawn for name, case in cases.items() if name not in PORTABLE}
+    for name, case in others.items():
+        known = {one.kind for one in CASES[name].parameters}
+        assert {one.kind for one in case.parameters} <= known, name
+
+
+def test_every_finding_is_injected_or_says_why_not() -> None:
+    """A rule that nobody has seen fire on a real server is a guess."""
+    injected = {name for case in (*CASES.values(), *MIXED.values()) for name in case.expected}
+    known = {rule.id for rule in rules()}
+    assert injected <= known
+    assert known - injected == UNINJECTED.keys()

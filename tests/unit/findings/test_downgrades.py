@@ -7,7 +7,7 @@ import pytest
 
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Frame, SampleStack, Stack, Status
-from tlstax.tests.unit.findings.loads import BOTH, MS, S, dense, found, load, sentence, storm
+from tlstax.tests.unit.findings.loads import MODES, MS, S, dense, found, load, sentence, storm
 
 
 def certified(rows: Tables, key: str) -> Tables:
@@ -21,7 +21,7 @@ def by_library(rows: Tables, library: str, version: str) -> Tables:
     return rows
 
 
-@BOTH
+@MODES
 def test_a_long_key_is_named_by_its_certificate_and_not_by_what_it_costs(mode: str) -> None:
     rows = certified(storm(mode, sign=3 * MS), "RSA 4096")
     assert "long_key" in found(rows)
@@ -32,7 +32,7 @@ def test_a_long_key_is_named_by_its_certificate_and_not_by_what_it_costs(mode: s
     assert not {"long_key", "rsa_key_size"} & {*found(slow)}
 
 
-@BOTH
+@MODES
 def test_a_long_key_on_yassl_is_a_long_key(mode: str) -> None:
     rows = by_library(certified(storm(mode, sign=9 * MS), "RSA 4096"), "yaSSL", "2.4.4")
     assert "long_key" in found(rows)
@@ -40,7 +40,7 @@ def test_a_long_key_on_yassl_is_a_long_key(mode: str) -> None:
     assert "slow_signature" in found(certified(rows, "RSA 2048"))
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(
     ("library", "version", "expected"),
     [("OpenSSL 3", "OpenSSL 3.0.19", True), ("OpenSSL", "1.1.1w", True),
@@ -55,7 +55,7 @@ def test_tls_12_is_a_downgrade_only_where_the_library_has_13(
     assert ("version_downgrade" in found(rows)) is expected
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(
     ("server", "version", "expected"),
     [("mysql", "5.7.44", False), ("percona", "5.7.44-53", False), ("mysql", "8.0.15", False),
@@ -76,7 +76,7 @@ def test_a_length_of_a_key_that_is_no_number_is_unknown() -> None:
     assert "long_key" not in found(certified(storm("always", sign=3 * MS), "RSA \u00b2"))
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(
     "suite", ["ECDHE-RSA-AES256-SHA", "ECDHE-RSA-AES256-GCM-SHA384", "RC4-SHA"]
 )
@@ -107,7 +107,7 @@ def test_aes_cbc_is_named_where_encrypting_takes_the_time(mode: str, suite: str)
         assert "records of all connections" in text
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(("stolen", "expected"), [(0.5, True), (0.02, False)])
 def test_stolen_time_is_a_part_of_what_seems_to_run(
     mode: str, stolen: float, expected: bool

@@ -6,7 +6,7 @@ import pytest
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Frame, SampleStack, Stack, Status, Thread
 from tlstax.collectors.capture.syscalls import NUMBERS
-from tlstax.tests.unit.findings.loads import BOTH, MS, S, dense, found, load, sentence, storm
+from tlstax.tests.unit.findings.loads import MODES, MS, S, dense, found, load, sentence, storm
 
 USER = -1
 CRYPTO, SERVER = "/usr/lib/libcrypto.so.3", "/usr/sbin/mariadbd"
@@ -39,7 +39,7 @@ def replica(mode: str, busy: int, tls_of_ten: int, *, queued: int = 0) -> Tables
     return rows
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(
     ("busy", "tls", "expected"), [(900, 5, True), (900, 0, False), (400, 5, False), (900, 1, False)]
 )
@@ -54,12 +54,12 @@ def test_a_replica_that_decrypts_most_of_the_time_is_named(
         assert "TLS takes 50 % of its CPU time" in text
 
 
-@BOTH
+@MODES
 def test_waiting_for_a_cpu_is_no_wait_for_the_source(mode: str) -> None:
     assert "replica_fetch" in found(replica(mode, 700, 5, queued=400))
 
 
-@BOTH
+@MODES
 def test_the_kernel_copying_is_no_tls_of_a_replica(mode: str) -> None:
     rows = replica(mode, 900, 5)
     receiving = NUMBERS["recvfrom"]
@@ -67,7 +67,7 @@ def test_the_kernel_copying_is_no_tls_of_a_replica(mode: str) -> None:
     assert "replica_fetch" not in found(rows)
 
 
-@BOTH
+@MODES
 def test_a_server_that_decrypts_for_clients_is_no_replica(mode: str) -> None:
     rows = replica(mode, 900, 5)
     rows.threads = [Thread(1, 9, "one", "binlog_dump", 0, None)]
@@ -99,7 +99,7 @@ def encrypting(mode: str, names: tuple[str, ...], code: str = "", *, read: bool 
 UNNAMED = ("[libcrypto+0xe1100]", "CRYPTO_gcm128_encrypt_ctr32", "EVP_EncryptUpdate")
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(
     ("names", "code", "expected"),
     [
@@ -117,7 +117,7 @@ def test_a_cipher_without_instructions_is_told_by_its_functions(
     assert ("cipher_in_software" in found(rows)) is expected
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize("flags", ["", "aes", "aes pmull sha2"])
 def test_nothing_is_said_of_a_cpu_without_those_instructions(mode: str, flags: str) -> None:
     rows = encrypting(mode, UNNAMED)
@@ -125,13 +125,13 @@ def test_nothing_is_said_of_a_cpu_without_those_instructions(mode: str, flags: s
     assert "cipher_in_software" not in found(rows)
 
 
-@BOTH
+@MODES
 def test_code_that_nobody_has_read_shows_nothing(mode: str) -> None:
     """The file was not there when the functions were named."""
     assert "cipher_in_software" not in found(encrypting(mode, UNNAMED, read=False))
 
 
-@BOTH
+@MODES
 def test_a_function_without_evidence_elsewhere_is_no_cipher(mode: str) -> None:
     rows = encrypting(mode, ("[libcrypto+0x1]", "EVP_DigestUpdate", "SSL_write"))
     assert "cipher_in_software" not in found(rows)
@@ -140,7 +140,7 @@ def test_a_function_without_evidence_elsewhere_is_no_cipher(mode: str) -> None:
 # ---- long chains ----
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(
     ("size", "wait", "expected"),
     [("20000", 40, True), ("14600", 40, False), ("20000", 22, False), ("unknown", 40, False)],

@@ -13,7 +13,7 @@ from tlstax.collectors.capture.schema import (
     Thread,
 )
 from tlstax.tests.unit.findings.loads import (
-    BOTH,
+    MODES,
     MS,
     PER_SECOND,
     SECONDS,
@@ -31,7 +31,7 @@ from tlstax.tests.unit.findings.loads import (
 # ---- false causes ----
 
 
-@BOTH
+@MODES
 def test_a_pause_of_the_client_is_no_timer_of_tcp(mode: str) -> None:
     """A fixed pause of 42 ms on loopback; the counters are those of a real recording."""
     rows = acknowledged(storm(mode, wait=42 * MS), 0.75)
@@ -71,7 +71,7 @@ def test_acknowledgements_count_only_where_handshakes_were_recorded() -> None:
     assert "constant_pause" in found(rows)
 
 
-@BOTH
+@MODES
 def test_a_timer_of_tcp_has_its_acknowledgements(mode: str) -> None:
     rows = in_parts(acknowledged(storm(mode, wait=42 * MS), 3.0))
     assert found(rows)[0] == "constant_wait"
@@ -79,7 +79,7 @@ def test_a_timer_of_tcp_has_its_acknowledgements(mode: str) -> None:
     assert "client_waits" not in found(rows)
 
 
-@BOTH
+@MODES
 def test_a_pause_of_the_client_is_no_timer_however_many_acknowledgements(mode: str) -> None:
     """As recorded: 1.1 delayed acknowledgements for each pause of 42 ms behind a relay."""
     rows = acknowledged(storm(mode, wait=42 * MS), 1.2)
@@ -87,7 +87,7 @@ def test_a_pause_of_the_client_is_no_timer_however_many_acknowledgements(mode: s
     assert "constant_pause" in found(rows)
 
 
-@BOTH
+@MODES
 def test_a_pause_of_uncertain_length_is_still_a_wait_for_the_client(mode: str) -> None:
     """As recorded: 42 ms for most of the time, and longer for some of it: neither was found."""
     rows = storm(mode, wait=42 * MS)
@@ -107,7 +107,7 @@ LOOKUP = {
 }
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize("name", LOOKUP)
 def test_a_slow_service_is_no_round_trip_of_the_client(mode: str, name: str) -> None:
     rows = storm(mode, other=40 * MS)
@@ -122,7 +122,7 @@ def test_a_slow_service_is_no_round_trip_of_the_client(mode: str, name: str) -> 
     assert name in found(rows)
 
 
-@BOTH
+@MODES
 def test_a_wait_in_the_resolver_is_no_round_trip_although_its_stack_ends_there(mode: str) -> None:
     """As recorded with a name server that answers in 20 ms: the stack is `poll` alone."""
     rows = storm(mode, other=40 * MS)
@@ -143,14 +143,14 @@ def test_a_wait_in_the_resolver_is_no_round_trip_although_its_stack_ends_there(m
     assert "round_trips" in found(rows)
 
 
-@BOTH
+@MODES
 def test_nobody_knows_whether_a_client_computes_that_was_not_recorded(mode: str) -> None:
     rows = storm(mode, wait=9 * MS)
     assert "client_crypto" not in found(rows)
     assert "does not show whether" in sentence(rows, "client_waits")
 
 
-@BOTH
+@MODES
 def test_a_slow_library_is_no_long_key(mode: str) -> None:
     rows = storm(mode, sign=7 * MS)
     rows.targets = [rows.targets[0]._replace(tls_library="yaSSL", tls_version="unknown")]
@@ -158,7 +158,7 @@ def test_a_slow_library_is_no_long_key(mode: str) -> None:
     assert "does not show that the key is long" in sentence(rows, "slow_signature")
 
 
-@BOTH
+@MODES
 def test_a_quota_is_no_neighbour(mode: str) -> None:
     rows = starved(mode)
     rows.system = [
@@ -167,7 +167,7 @@ def test_a_quota_is_no_neighbour(mode: str) -> None:
     assert found(rows) == ["cpu_quota"]
 
 
-@BOTH
+@MODES
 def test_a_quota_that_may_hold_the_server_back_hides_no_wait_for_cpus(mode: str) -> None:
     """As recorded: throttled in 0.6 of the periods, 0.2 to 1.0: nothing was found at all."""
     rows = starved(mode)
@@ -178,14 +178,14 @@ def test_a_quota_that_may_hold_the_server_back_hides_no_wait_for_cpus(mode: str)
     assert found(rows) == ["run_queue"]
 
 
-@BOTH
+@MODES
 def test_who_uses_the_cpus_is_said_where_a_server_waits_for_them(mode: str) -> None:
     text = sentence(starved(mode), "run_queue")
     assert "uses 0.5 CPUs itself, everything else on the host 0.5" in text
     assert "not the cause" not in text
 
 
-@BOTH
+@MODES
 def test_the_command_that_ends_a_connection_is_no_query(mode: str) -> None:
     """PHP's five queries and COM_QUIT were six, and the bound is below 6."""
     rows = storm(mode, queries=5, wait=20 * MS)
@@ -193,14 +193,14 @@ def test_the_command_that_ends_a_connection_is_no_query(mode: str) -> None:
     assert "each executes 5 commands" in sentence(rows, "connections_not_reused")
 
 
-@BOTH
+@MODES
 def test_short_connections_may_resume_too(mode: str) -> None:
     rows = storm(mode, queries=2, sign=MS // 2)
     rows.status = [Status(at * S, None, "Ssl_session_cache_mode", "SERVER") for at in SECONDS]
     assert {"connections_not_reused", "no_resumption"} <= set(found(rows))
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(("role", "expected"), [("page_flush", False), ("connection", True)])
 def test_a_page_cleaner_reads_nothing_for_queries(mode: str, role: str, expected: bool) -> None:
     rows = load(mode, {("command", "on_cpu"): 300 * MS}, {"command": 1000})
@@ -212,7 +212,7 @@ def test_a_page_cleaner_reads_nothing_for_queries(mode: str, role: str, expected
     assert ("tde_reads" in found(rows)) is expected
 
 
-@BOTH
+@MODES
 def test_locks_do_not_acquit_tls(mode: str) -> None:
     """TLS 34 % of the time and locks 27 %: both figures stand in the sentence."""
     cells = {
@@ -226,7 +226,7 @@ def test_locks_do_not_acquit_tls(mode: str) -> None:
     assert "TLS takes 34 %" in text
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(("sign", "expected"), [(130_000, True), (2 * MS, False), (20_000, True)])
 def test_method_fetch_is_compared_with_the_signature(mode: str, sign: int, expected: bool) -> None:
     rows = storm(mode, sign=sign)
@@ -243,7 +243,7 @@ def test_method_fetch_is_compared_with_the_signature(mode: str, sign: int, expec
     assert ("fetch_over_signature" in found(rows)) is expected
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(("refused", "expected"), [(0, False), (5, True)])
 def test_refused_connections_are_counted_against_those_that_came(
     mode: str, refused: int, expected: bool
@@ -269,7 +269,7 @@ def test_refused_connections_are_counted_against_those_that_came(
     assert "listen_overflow" not in found(rows), "not read"
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(("check", "expected"), [(200_000, False), (2 * MS, True)])
 def test_certificates_are_named_where_checking_them_takes_more_than_all_else(
     mode: str, check: int, expected: bool
@@ -283,7 +283,7 @@ def test_certificates_are_named_where_checking_them_takes_more_than_all_else(
     assert ("client_checks" in found(rows)) is expected
 
 
-@BOTH
+@MODES
 def test_clients_that_connect_and_leave_are_no_round_trips(mode: str) -> None:
     """As recorded with bursts of connections that say nothing for 100 ms: round trips, 90 %."""
     rows = storm(mode, other=40 * MS)
@@ -299,7 +299,7 @@ def test_clients_that_connect_and_leave_are_no_round_trips(mode: str) -> None:
     assert "not measured" in text
 
 
-@BOTH
+@MODES
 def test_a_few_checks_of_health_hide_no_round_trips(mode: str) -> None:
     """Clients that are 40 ms away, and 17 % of the connections are health checks of this host."""
     rows = storm(mode, other=40 * MS)
@@ -311,7 +311,7 @@ def test_a_few_checks_of_health_hide_no_round_trips(mode: str) -> None:
     assert "no_handshake" not in found(rows)
 
 
-@BOTH
+@MODES
 def test_an_uncertain_share_without_handshakes_hides_no_round_trips(mode: str) -> None:
     """By the estimate it is above the bound, by its range it is not."""
     rows = storm(mode, other=40 * MS)

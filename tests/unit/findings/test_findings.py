@@ -9,6 +9,7 @@ import pytest
 from tlstax.analysis.classify import wait_causes
 from tlstax.analysis.document import explain
 from tlstax.analysis.findings import finding_metrics
+from tlstax.analysis.findings.flow_commands import Windows
 from tlstax.analysis.findings.metric_labels import LABELS
 from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.schema import (
@@ -282,7 +283,8 @@ def test_every_fact_of_a_label_is_gathered_from_some_capture() -> None:
     for rows in (connecting(), capture(ledger=times(BUSY), phase_counts=COMMANDS)):
         (part,) = tables.groups(rows)
         waits = wait_causes.classify(rows.waits, None)  # type: ignore[arg-type]
-        sums: dict[int, dict[tuple[str, str], int]] = {}
-        gathered |= finding_metrics.gather(part, rows, sums, {}, waits, {}, {}).metrics.keys()
+        gathered |= finding_metrics.gather(
+            part, rows, Windows({}, {}, {}), waits, {}
+        ).metrics.keys()
     optional = {name for name in LABELS if name.startswith(("client_", "plaintext_"))}
     assert LABELS.keys() - gathered - optional == set()

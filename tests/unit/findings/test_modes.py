@@ -15,11 +15,12 @@ from tlstax.collectors.capture.schema import (
     Status,
 )
 from tlstax.tests.unit.findings.loads import (
-    BOTH,
+    MODES,
     MS,
     PER_SECOND,
     SECONDS,
     S,
+    as_recorded,
     dense,
     found,
     load,
@@ -31,7 +32,7 @@ from tlstax.tests.unit.findings.loads import (
 # ---- counters and metrics over the same time ----
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(("size", "expected"), [(1000, True), (16_000, False)])
 def test_bytes_of_a_write_do_not_depend_on_the_mode(mode: str, size: int, expected: bool) -> None:
     cells = {("record_write", "on_cpu"): 800 * MS, ("command", "on_cpu"): 200 * MS}
@@ -40,12 +41,14 @@ def test_bytes_of_a_write_do_not_depend_on_the_mode(mode: str, size: int, expect
     rows.frames = [Frame(1, "libcrypto.so.3", "", 0, "AES_encrypt", 0, "dynsym", "")]
     rows.stacks = [Stack(1, "1")]
     rows.samples = [SampleStack(w.window_id, "record_write", -1, 1, None, 30) for w in dense(rows)]
-    assert ("tiny_records" in found(rows)) is expected
-    if expected:
+    assert ("tiny_records" in found(rows)) is (expected and mode != "flow")
+    note = explain.explain(as_recorded(rows)).findings_note
+    assert ("results are sent in tiny records (--level record)" in note) is (mode == "flow")
+    if expected and mode != "flow":
         assert "1,000 bytes each" in sentence(rows, "tiny_records")
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(("locked_ms", "expected"), [(60, False), (700, True)])
 def test_the_time_in_row_locks_is_that_of_the_ledger(
     mode: str, locked_ms: int, expected: bool
@@ -59,7 +62,7 @@ def test_the_time_in_row_locks_is_that_of_the_ledger(
     assert ("row_lock" in found(rows)) is expected
 
 
-@BOTH
+@MODES
 def test_a_long_key_is_found_by_the_signatures_of_all_handshakes(mode: str) -> None:
     rows = storm(mode, sign=5 * MS)
     assert found(rows)[0] == "rsa_key_size"
@@ -145,7 +148,7 @@ def test_a_cause_near_its_bound_is_named_as_uncertain() -> None:
 Maker = Callable[[str], tables.Tables]
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(
     "healthy",
     [

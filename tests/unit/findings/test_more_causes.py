@@ -8,7 +8,7 @@ from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Frame, OffcpuStack, SampleStack, Stack, Thread
 from tlstax.collectors.capture.syscalls import NUMBERS
 from tlstax.tests.unit.findings.loads import (
-    BOTH,
+    MODES,
     MS,
     PER_SECOND,
     S,
@@ -49,7 +49,7 @@ def computing(mode: str, connect: int) -> Tables:
 # ---- passwords ----
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize("function", ["my_crypt_genhash", "PKCS5_PBKDF2_HMAC"])
 @pytest.mark.parametrize(("of_ten", "expected"), [(9, True), (1, False)])
 def test_hashing_passwords_is_named_by_its_samples(
@@ -62,7 +62,7 @@ def test_hashing_passwords_is_named_by_its_samples(
         assert "1.80 ms for each connection" in sentence(rows, "password_hashing")
 
 
-@BOTH
+@MODES
 def test_a_function_of_statements_is_no_check_of_a_password(mode: str) -> None:
     """SELECT SHA2() and its like use the same functions."""
     frame = Frame(1, "mysqld", "", 0, "my_crypt_genhash", 0, "dynsym", "")
@@ -70,7 +70,7 @@ def test_a_function_of_statements_is_no_check_of_a_password(mode: str) -> None:
     assert "password_hashing" not in found(rows)
 
 
-@BOTH
+@MODES
 def test_few_samples_prove_no_hashing(mode: str) -> None:
     frame = Frame(1, "mysqld", "", 0, "my_crypt_genhash", 0, "dynsym", "")
     rows = sampled(computing(mode, 2 * MS), "connect", frame, 9)
@@ -96,7 +96,7 @@ def born(rows: Tables, every: int) -> Tables:
 CLONE = Frame(1, "libc.so.6", "", 0, "clone3", 0, "dynsym", "")
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(
     ("every", "of_ten", "expected"), [(1, 6, True), (1, 0, False), (5, 6, False)]
 )
@@ -107,14 +107,14 @@ def test_threads_are_named_where_they_are_created_and_dear(
     assert ("thread_creation" in found(born(rows, every))) is expected
 
 
-@BOTH
+@MODES
 def test_the_first_function_of_a_thread_is_no_creation(mode: str) -> None:
     """Each stack begins in clone3: only the system call tells that a thread is made."""
     rows = sampled(computing(mode, MS), "connect", CLONE, 9)
     assert "thread_creation" not in found(born(rows, 1))
 
 
-@BOTH
+@MODES
 def test_threads_that_were_there_before_or_come_between_windows_are_not_born(mode: str) -> None:
     rows = storm(mode)
     block_of = {window.window_id: number for number, window in enumerate(dense(rows))}
@@ -167,7 +167,7 @@ WAITS = {
 }  # fmt: skip
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize("name", WAITS)
 @pytest.mark.parametrize(("share", "expected"), [(0.14, True), (0.08, False)])
 def test_a_wait_in_a_library_is_named_from_a_tenth_of_the_time(
@@ -177,7 +177,7 @@ def test_a_wait_in_a_library_is_named_from_a_tenth_of_the_time(
     assert (name in found(waiting(mode, frames, state, share))) is expected
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize("short", [False, True])
 def test_waits_that_outlast_a_window_are_taken_as_those_that_ended(mode: str, short: bool) -> None:
     """As recorded with PAM, which takes two seconds to refuse: most windows have time alone.
@@ -196,7 +196,7 @@ def test_waits_that_outlast_a_window_are_taken_as_those_that_ended(mode: str, sh
     assert "external_authentication" not in found(rows)
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(
     "names",
     [
@@ -212,7 +212,7 @@ def test_other_waits_are_neither_the_allocator_nor_a_library(
     assert not {*WAITS} & {*found(rows)}
 
 
-@BOTH
+@MODES
 def test_a_read_in_malloc_is_no_lock(mode: str) -> None:
     rows = waiting(mode, [(LIBC, "malloc")], "blocked_disk", 0.3)
     assert "allocator_lock" not in found(rows)

@@ -5,7 +5,7 @@ import pytest
 
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Handshake, Probe, Status
-from tlstax.tests.unit.findings.loads import BOTH, MS, S, found, sentence, storm
+from tlstax.tests.unit.findings.loads import MODES, MS, S, found, sentence, storm
 
 FAILURES = {
     "failed_handshakes", "certificate_refused", "nothing_in_common", "expired_certificate",
@@ -35,7 +35,7 @@ def failing(mode: str, signed_of_ten: int, every: int = 3, **status: str) -> Tab
     return rows
 
 
-@BOTH
+@MODES
 def test_handshakes_that_fail_are_named_with_their_count_and_their_time(mode: str) -> None:
     rows = failing(mode, 5, every=4)
     assert "failed_handshakes" in found(rows)
@@ -46,21 +46,21 @@ def test_handshakes_that_fail_are_named_with_their_count_and_their_time(mode: st
     assert f"({failed} failed, 0 given up)" in text
 
 
-@BOTH
+@MODES
 def test_handshakes_that_are_given_up_are_no_failures(mode: str) -> None:
     rows = changed(storm(mode, wait=MS), 3, outcome="abandoned")
     assert "abandoned_handshakes" in found(rows)
     assert "failed_handshakes" not in found(rows)
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize("outcome", ["failure", "abandoned"])
 def test_one_failure_in_twenty_is_no_cause(mode: str, outcome: str) -> None:
     rows = changed(storm(mode, wait=MS), 20, outcome=outcome)
     assert not {*FAILURES, "abandoned_handshakes"} & {*found(rows)}
 
 
-@BOTH
+@MODES
 def test_failures_of_one_second_in_twelve_are_no_cause(mode: str) -> None:
     rows = storm(mode, wait=MS)
     rows.handshakes = [
@@ -70,7 +70,7 @@ def test_failures_of_one_second_in_twelve_are_no_cause(mode: str) -> None:
     assert not FAILURES & {*found(rows)}
 
 
-@BOTH
+@MODES
 def test_an_old_version_is_named_and_a_current_one_is_not(mode: str) -> None:
     assert "old_version" not in found(storm(mode))
     assert "old_version" not in found(changed(storm(mode), 1, tls_version="TLSv1.2"))
@@ -80,7 +80,7 @@ def test_an_old_version_is_named_and_a_current_one_is_not(mode: str) -> None:
     assert "50 %" in sentence(rows, "old_version")
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(
     ("signed", "expected"),
     [(10, "certificate_refused"), (9, "certificate_refused"), (5, "failed_handshakes"),
@@ -92,7 +92,7 @@ def test_how_far_failing_handshakes_had_come_is_named(
     assert FAILURES & {*found(failing(mode, signed))} == {expected}
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(
     ("begins", "ends", "expected"),
     [
@@ -113,7 +113,7 @@ def test_an_expired_certificate_is_named_by_its_own_date(
         assert "its last day was 2023-11-14" in sentence(rows, expected)
 
 
-@BOTH
+@MODES
 def test_a_certificate_that_was_renewed_but_not_loaded_has_expired(mode: str) -> None:
     """MySQL tells the dates of the one that it uses; the file has another one."""
     rows = failing(mode, 10, not_before="1600000000", not_after="1800000000")
@@ -127,14 +127,14 @@ def test_a_certificate_that_was_renewed_but_not_loaded_has_expired(mode: str) ->
     assert "certificate_refused" in found(rows), "valid in its last second"
 
 
-@BOTH
+@MODES
 def test_an_expired_certificate_without_failures_is_no_cause(mode: str) -> None:
     """Clients that do not verify certificates connect."""
     rows = failing(mode, 10, every=20, not_before="1600000000", not_after="1699999999")
     assert not FAILURES & {*found(rows)}
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize("how", ["yaSSL", "RSA key exchange", "no signature recorded"])
 def test_nothing_is_said_where_a_missing_signature_means_nothing(mode: str, how: str) -> None:
     rows = failing(mode, 0)
@@ -161,7 +161,7 @@ def checked(rows: Tables, of_ten: int, others_of_ten: int = 0) -> Tables:
     return rows
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(
     ("signed", "of_ten", "expected"),
     [
@@ -177,7 +177,7 @@ def test_the_side_that_refuses_is_named_by_how_far_the_server_came(
     assert FAILURES & {*found(checked(failing(mode, signed), of_ten))} == {expected}
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(
     ("of_ten", "others", "expected"),
     [
@@ -197,20 +197,20 @@ def test_checks_in_other_handshakes_are_allowed_for(
     assert FAILURES & {*found(checked(failing(mode, 10), of_ten, others))} == {expected}
 
 
-@BOTH
+@MODES
 def test_a_server_that_refuses_all_is_named_by_its_checks(mode: str) -> None:
     rows = failing(mode, 10, every=1)
     assert FAILURES & {*found(checked(rows, 10))} == {"refused_by_server"}
 
 
-@BOTH
+@MODES
 def test_a_side_is_not_named_where_that_was_not_recorded(mode: str) -> None:
     rows = checked(failing(mode, 10), 0)
     rows.probes = [row._replace(boundary="certificate") for row in rows.probes]
     assert FAILURES & {*found(rows)} == {"certificate_refused"}
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(
     ("of_ten", "expected"), [(0, "expired_certificate"), (10, "refused_by_server")]
 )

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """make check-causes scores every finding, and judges recordings again that were kept."""
 
+import argparse
 import shutil
 from pathlib import Path
 
 import pytest
 
 from tlstax.analysis.findings import rules
+from tlstax.collectors.commands import attach_request
+from tlstax.collectors.host.features import HOST
 from tlstax.tests.truth.causes import check, scores
 from tlstax.tests.truth.causes.bench import Injection
 from tlstax.tests.truth.causes.causes import CASES, CONTROLS, MIXED, true_of
 from tlstax.tests.truth.causes.loads import Case
+from tlstax.tests.truth.causes.modes import MODES, Recording
 from tlstax.tests.truth.causes.scores import Scored
 
 DEMO = Path(__file__).resolve().parents[3] / "docs/demo/demo.tlstax"
@@ -42,10 +46,10 @@ def test_what_was_found_instead_is_marked() -> None:
 def test_a_recording_that_was_kept_is_judged_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = check.place_of("a:0", None, tmp_path)
+    place = check.place_of("a:0", MODES["none"], tmp_path)
     place.parent.mkdir(parents=True)
     shutil.copyfile(DEMO, place)
-    attempts = check.Attempts(None, tmp_path, judge_only=True)
+    attempts = check.Attempts(MODES["none"], tmp_path, judge_only=True)
     case = Case(("connections_not_reused",), (Injection(script="storm"),))
     ids = attempts.attempt("a:0", case.parameters[0], case)
     assert ids is not None
@@ -55,6 +59,50 @@ def test_a_recording_that_was_kept_is_judged_again(
     other = Case(("rsa_key_size",), case.parameters)
     attempts.attempt("a:0", other.parameters[0], other)
     assert not attempts.scored[-1].is_right
+
+
+def test_a_table_names_the_rules_that_it_is_of(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[3]
+    for folder in scores.JUDGES:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(root / folder, tmp_path / folder, ignore=ignored)
+    before = scores.frozen(tmp_path)
+    assert before == scores.frozen(root)
+    rule = tmp_path / "analysis/findings/records.toml"
+    rule.write_text(rule.read_text().replace("above = 0.3", "above = 0.2", 1))
+    assert scores.frozen(tmp_path) != before
+
+
+def test_each_mode_but_one_is_what_people_run(tmp_path: Path) -> None:
+    """The options are understood by `attach`, and `default` leaves the level open."""
+    parser = argparse.ArgumentParser()
+    attach_request.add_arguments(parser)
+    parser.set_defaults(ssh=None)
+    found = {}
+    for name, mode in MODES.items():
+        if mode.options is None:
+            continue
+        made = parser.parse_args(["1", "-o", str(tmp_path / "x"), "--for", "30s", *mode.options])
+        attach_request.settle_level(made)
+        found[name] = (made.level.name, attach_request.budget_share(made))
+        assert made.calibrate is (made.level.name == "FLOW")
+    assert found == {
+        "default": ("FLOW" if HOST.socket_events else "RECORD", 0.05),
+        "flow": ("FLOW", None),
+        "windows": ("RECORD", 0.05),
+    }
+
+
+def test_what_has_no_budget_is_not_recorded_as_the_default() -> None:
+    client = Injection(record_client=True)
+    assert check.in_mode(client, MODES["none"]) == client
+    assert check.in_mode(client, MODES["default"]) is None
+    assert check.in_mode(Injection(functions=("cipher",)), MODES["flow"]) is None
+    made = check.in_mode(Injection(), MODES["default"])
+    assert made is not None
+    assert (made.mode, made.seconds) == ("default", 30.0)
+    with pytest.raises(AssertionError, match="no budget"):
+        Recording(1, Path("x"), 1.0, clients=(2,)).make(MODES["default"])
 
 
 def test_what_is_true_of_a_load_follows_from_it() -> None:

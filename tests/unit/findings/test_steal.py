@@ -4,7 +4,7 @@
 import pytest
 
 from tlstax.analysis.rows.tables import Tables
-from tlstax.tests.unit.findings.loads import BOTH, MS, found, load, sentence
+from tlstax.tests.unit.findings.loads import MODES, MS, found, load, sentence
 
 
 def stolen(mode: str, steal_of_ten: int, idle_of_ten: int = 0, wait: int = 0) -> Tables:
@@ -27,14 +27,14 @@ def stolen(mode: str, steal_of_ten: int, idle_of_ten: int = 0, wait: int = 0) ->
     return rows
 
 
-@BOTH
+@MODES
 def test_stolen_time_is_named_with_the_hosts_share_and_the_servers(mode: str) -> None:
     rows = stolen(mode, 3)
     assert found(rows)[0] == "steal"
     assert "it takes 30 % of all CPU time, and 30 % of the server's time" in sentence(rows, "steal")
 
 
-@BOTH
+@MODES
 @pytest.mark.parametrize(
     ("steal", "idle", "wait", "expected"),
     [(2, 0, 0, True), (1, 0, 0, False), (0, 0, 0, False), (1, 8, 0, True), (2, 0, 600, False)],
