@@ -5,7 +5,6 @@ import ctypes
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -14,8 +13,8 @@ from typing import Any
 import pytest
 
 from tlstax.collectors.placement.planning import plan_in_child
-from tlstax.collectors.preflight.cgroups import group_of
 from tlstax.tests.bpf_objects import Objects, watch_leftovers
+from tlstax.tests.kernel.freezing import frozen_processes
 from tlstax.tests.kernel.recorder_runs import HANDSHAKES, PROGRAM, Record, Started, plan_text
 
 READY = b'"ready"'
@@ -135,27 +134,8 @@ def traced(target: "subprocess.Popen[bytes]") -> "subprocess.Popen[bytes]":
 @pytest.fixture
 def frozen(target: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[bytes]"]:
     """A process in a frozen cgroup, in the version that this host has."""
-    own = group_of("self", "freezer")
-    if own is None or not os.access(own.place, os.W_OK):
-        pytest.skip("no cgroup hierarchy in which a group can be frozen")
-    group = own.place / f"tlstax-test-{os.getpid()}"
-    group.mkdir()
-    switch, on, off = (
-        ("cgroup.freeze", "1", "0") if own.is_v2 else ("freezer.state", "FROZEN", "THAWED")
-    )
-    try:
-        (group / "cgroup.procs").write_text(str(target.pid))
-        (group / switch).write_text(on)
+    with frozen_processes(target.pid):
         yield target
-    finally:
-        (group / switch).write_text(off)
-        target.kill()
-        target.wait()
-        while group.exists():
-            try:
-                group.rmdir()
-            except OSError:  # the group is empty a little after its process has ended
-                time.sleep(0.01)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import time
 from collections import Counter
@@ -78,10 +79,14 @@ def rows_of(capture: Path, table: type[Any]) -> list[Any]:
         return list(reader.rows(table))
 
 
-def maps_named(name: str) -> set[int]:
-    """Ids of the maps of the kernel that have this name."""
+def maps_of(pid: int, name: str) -> set[int]:
+    """Ids of the maps of that name that a process holds open."""
+    texts = [path.read_text() for path in Path(f"/proc/{pid}/fdinfo").iterdir()]
+    held = {
+        int(found[1]) for text in texts if (found := re.search(r"^map_id:\s+(\d+)", text, re.M))
+    }
     listed = json.loads(subprocess.check_output(["bpftool", "-j", "map", "show"]))
-    return {entry["id"] for entry in listed if entry.get("name") == name}
+    return {entry["id"] for entry in listed if entry.get("name") == name} & held
 
 
 def dumped(number: int) -> bytes:

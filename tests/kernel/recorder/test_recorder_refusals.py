@@ -3,7 +3,9 @@
 
 import os
 import resource
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,10 @@ from tlstax.tests.kernel.recorder_runs import (
     USAGE,
     Breakpoints,
     Leftover,
+    Record,
+    Started,
     frames_of,
+    plan_text,
 )
 from tlstax.tests.patience import COMMAND_S
 
@@ -125,3 +130,46 @@ def test_files_that_may_not_be_opened_are_no_other_build(words: list[object]) ->
     assert done.returncode == TARGET, done.stderr
     assert b"cannot be opened. Run as root" in done.stderr
     assert b"plan again" not in done.stderr
+
+
+def await_programs(recorder: "subprocess.Popen[bytes]") -> None:
+    """Until it has looked at the process and loads its programs: nothing is attached yet."""
+    folder = Path(f"/proc/{recorder.pid}/fd")
+    while not any("bpf" in os.readlink(entry) for entry in entries(folder)):
+        assert recorder.poll() is None, recorder.communicate()[1]
+        time.sleep(0.001)
+
+
+def entries(folder: Path) -> list[Path]:
+    """The links of a folder of /proc that are there to be read."""
+    return [entry for entry in folder.iterdir() if entry.is_symlink()]
+
+
+def test_a_target_that_executes_another_program_before_anybody_watches_for_it(
+    program: Path, started: Started, repository: Path, tmp_path: Path, spawn: Record
+) -> None:
+    """As a script does that starts a server; else a program that is not the plan's is recorded."""
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\nexec /bin/sleep 60\n")
+    script.chmod(0o755)
+    target = started(program, "execute", script, "20")
+    path = tmp_path / "x.plan"
+    path.write_text(plan_text(target.pid, repository))
+    recorder = spawn(
+        [PROGRAM, "--plan", path, "--pid", str(target.pid), "--for", "1s"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    await_programs(recorder)
+    recorder.send_signal(signal.SIGSTOP)
+    assert target.stdin is not None
+    target.stdin.write(b"g")
+    end_s = time.monotonic() + COMMAND_S
+    while Path(f"/proc/{target.pid}/comm").read_text() != "sleep\n":
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+    recorder.send_signal(signal.SIGCONT)
+    stream, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == TARGET, errors
+    assert b"executed another program while it was being attached to" in errors
+    assert frames_of(stream)[0][definition().number("WINDOW")] == 0

@@ -30,7 +30,7 @@ from tlstax.tests.kernel.recorder_runs import (
     await_attached,
     await_no_probes,
     dumped,
-    maps_named,
+    maps_of,
     plan_text,
     rows_of,
     serve,
@@ -199,11 +199,10 @@ def test_the_programs_of_all_are_idle_while_it_is_frozen(
     servers: list[Process], record_all: Callable[..., Process]
 ) -> None:
     """They have one heartbeat, which stops for all of them."""
-    before = maps_named("hits")
     recorder = record_all([server.pid for server in servers])
     for _ in servers:
         await_attached(recorder)
-    mine = maps_named("hits") - before
+    mine = maps_of(recorder.pid, "hits")
     assert len(mine) == len(servers)
     children = Path(f"/proc/{recorder.pid}/task/{recorder.pid}/children").read_text().split()
     (watchdog,) = map(int, children)

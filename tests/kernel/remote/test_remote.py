@@ -65,6 +65,15 @@ def test_a_recording_is_whole_and_leaves_nothing(
     assert any(not row.symbol.startswith("[") for row in rows_of(capture, Frame))
 
 
+def test_no_python_runs_there_while_it_is_attached(attach: Attach, box: RemoteHost) -> None:
+    """Nor anything else but the recorder and what carries its stream."""
+    attach()
+    links = [os.readlink(f"/proc/{pid}/exe") for pid in box.processes()]
+    programs = {Path(link).name.removesuffix(" (deleted)") for link in links}
+    assert "tlstax-recorder" in programs
+    assert programs <= {"tlstax-recorder", "sshd", "sudo", "dash", "bash", "sh"}
+
+
 def test_stacks_are_walked_by_tables_made_here(
     attach: Attach, capture: Path, recorded_server: "subprocess.Popen[bytes]"
 ) -> None:
