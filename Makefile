@@ -61,7 +61,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-arm64 test-suspend test-chroots test-ssh test-fleet-rounds soak-watch check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif tax-pairs check-mutants check-threads check-closure check-storm
+AS_ROOT += test-arm64 test-suspend test-chroots test-ssh test-fleet-rounds soak-watch fleet-captures check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif tax-pairs check-mutants check-threads check-closure check-storm
 
 .PHONY: help
 help: ## list the targets
@@ -394,8 +394,14 @@ bench-report: test-install ## time and memory of a report by size of the capture
 	$(BIN)/python tests/bench/report_scale.py
 	$(BIN)/python tests/bench/folding.py
 
+.PHONY: fleet-captures
+fleet-captures: root-fleet-captures test-install packages-servers ## short recordings of eight servers over TLS into lab-out/fleet-servers, for bench-fleet (5 minutes)
+	rm -rf lab-out/fleet-servers
+	$(BIN)/tlstax lab run tests/bench/fleet_servers.toml -o lab-out/fleet-servers
+
 .PHONY: bench-fleet test-fleet-engines
-bench-fleet: test-install ## size and speed of a data set of 100 to 10,000 replayed hosts; further recordings: CAPTURES="a b" (4 minutes)
+bench-fleet: CAPTURES = $(wildcard lab-out/fleet-servers/*/*.tlstax)
+bench-fleet: test-install ## size and speed of a data set of 100 to 10,000 hosts, replayed from fleet-captures, else the demo; or CAPTURES="a b" (6 minutes)
 	$(BIN)/python tests/bench/fleet.py docs/measurements/fleet.md $(CAPTURES)
 
 .PHONY: bench-fleet-small bench-watch-bytes

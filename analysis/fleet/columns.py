@@ -96,8 +96,9 @@ class Interval(NamedTuple):
 class Ledger(NamedTuple):
     """Exact time by role, phase and state, as observed. A state that did not occur is 0.
 
-    In the tier 10s all threads that serve no connection have the role background, and up to 255 ns
-    of a time may be counted in a later interval of the same hour: its sum over the hour is exact.
+    In the tier 10s all threads that serve no connection have the role background. In the tiers 10s
+    and 1m up to 255 ns of a time may be counted in a later interval of the same hour: its sum over
+    the hour is exact.
     """
 
     host: _Host
@@ -117,7 +118,8 @@ class Ledger(NamedTuple):
 class Handshake(NamedTuple):
     """Handshakes of one kind; times are sums over the successful ones.
 
-    Waits are known of `split_count` of them, the five parts of all.
+    Waits are known of `split_count` of them, the five parts of all. In the tiers 10s and 1m up to
+    255 ns of a time may be counted in a later interval of the same hour, as in the ledger.
     """
 
     host: _Host

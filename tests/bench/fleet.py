@@ -4,8 +4,9 @@
     python tests/bench/fleet.py docs/measurements/fleet.md [CAPTURE...]
     python tests/bench/fleet.py /tmp/fleet.md --hosts 100          a small form
 
-Recordings (docs/demo/demo.tlstax, and others if given) are replayed and varied, see
-tests/fleet_replay.py: the figures are of sizes and speeds, never of servers.
+Recordings (`make fleet-captures` makes those of eight servers; docs/demo/demo.tlstax if none is
+given) are replayed and varied, see tests/fleet_replay.py: the figures are of sizes and speeds,
+never of servers.
 """
 
 import argparse
@@ -71,7 +72,7 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, nargs="+", default=COUNTS, metavar="N")
     options = parser.parse_args()
     counts = options.hosts
-    captures = [ROOT / "docs/demo/demo.tlstax", *options.captures]
+    captures = options.captures or [ROOT / "docs/demo/demo.tlstax"]
     profiles = [fleet_replay.profile(path) for path in captures]
     with tempfile.TemporaryDirectory(prefix="tlstax-fleet-") as scratch:
         sizes = {tier: size_of(profiles, Path(scratch), tier) for tier in ("10s", "1m", "1h")}

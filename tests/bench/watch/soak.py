@@ -22,6 +22,7 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Final
 
+from tlstax import TlstaxError
 from tlstax.analysis.fleet import columns
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Ledger
@@ -51,6 +52,7 @@ class Stretch:
     seconds: float
     server_cpu_s: float
     own_cpu_s: float
+    failed_count: int
     memory: Settled
 
     @property
@@ -104,14 +106,26 @@ def await_said(said: Path, text: str, count: int, watch: "Popen[bytes]") -> None
         time.sleep(0.5)
 
 
-def drive(server: PrivateServer, load: str, seconds: int) -> None:
-    """Connections over TLS for some seconds, or none."""
+def drive(server: PrivateServer, load: str, seconds: int) -> int:
+    """Connections over TLS for some seconds, or none; how often the client failed.
+
+    On a host that has no time for it a connection is refused after the server's connect_timeout,
+    and sysbench ends: that is counted, and it goes on.
+    """
     if load == "idle":
         time.sleep(seconds)
-        return
+        return 0
     rate = STEADY_PER_S if load == "steady" else None
     driver = Sysbench.of_server(server, table_rows=10)
-    driver.run(Load(SCENARIOS["connect"], THREADS, seconds, rate_per_s=rate), "tls")
+    end, failed_count = time.monotonic() + seconds, 0
+    while (left_s := round(end - time.monotonic())) > 0:
+        try:
+            driver.run(Load(SCENARIOS["connect"], THREADS, left_s, rate_per_s=rate), "tls")
+        except TlstaxError as error:
+            failed_count += 1
+            print(f"the client failed: {error.why}", file=sys.stderr, flush=True)
+            time.sleep(1)
+    return failed_count
 
 
 def lengths(hours: float, saturated_s: int) -> dict[str, int]:
@@ -130,13 +144,14 @@ def stretches(
     for load, seconds in lasting.items():
         start_s = curve.now_s
         before = time.monotonic(), process_cpu_ns(server.pid), own_cpu_s(watch.pid)
-        drive(server, load, seconds)
+        failed_count = drive(server, load, seconds)
         yield Stretch(
             life,
             load,
             time.monotonic() - before[0],
             (process_cpu_ns(server.pid) - before[1]) / 1e9,
             own_cpu_s(watch.pid) - before[2],
+            failed_count,
             Settled(life, load, start_s, curve.median_since(start_s)),
         )
 
@@ -180,6 +195,9 @@ def report(done: list[Stretch], found: dict[str, tuple[int, int]]) -> int:
             f"| {one.life} | {one.load} | {one.seconds:.0f} s | {one.server_cpu_s:.2f} s "
             f"| {one.own_cpu_s:.2f} s | {one.cost} | {one.memory.resident_bytes / 1e6:.1f} MB |"
         )
+    failed_count = sum(one.failed_count for one in done)
+    if failed_count:
+        print(f"\nThe client failed {failed_count} times, and was started again: see above.")
     busy = [one for one in done if one.server_cpu_s > ONE_CPU * one.seconds]
     if busy:
         cost = sum(one.own_cpu_s for one in busy) / sum(one.server_cpu_s for one in busy)

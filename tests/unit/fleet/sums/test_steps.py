@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Times of the 10 s ledger in steps: nothing is lost in an hour, and little is moved."""
+"""Times of the shorter tiers in steps: nothing is lost in an hour, and little is moved."""
 
 import numpy as np
 import pytest
 
 from tlstax.analysis.fleet import columns
-from tlstax.analysis.fleet.columns import Ledger
+from tlstax.analysis.fleet.columns import Handshake, Ledger
 from tlstax.analysis.fleet.rollup.steps import STEP_NS, in_steps
 from tlstax.analysis.fleet.store import parquet_files
 
@@ -21,20 +21,21 @@ def ledger(values: list[list[int]], phase: str = "command", host: str = "db1") -
     ]
 
 
-def stepped(rows: list[Ledger]) -> list[Ledger]:
-    made = in_steps("10s", Ledger, parquet_files.table_of(Ledger, rows))
+def stepped(rows: list[Ledger], tier: str = "10s") -> list[Ledger]:
+    made = in_steps(tier, Ledger, parquet_files.table_of(Ledger, rows))
     assert made.schema == parquet_files.schema_of(Ledger)
     return [Ledger(**row) for row in made.to_pylist()]
 
 
-def test_sums_are_exact_and_times_move_by_less_than_a_step() -> None:
+@pytest.mark.parametrize("tier", ["10s", "1m"])
+def test_sums_are_exact_and_times_move_by_less_than_a_step(tier: str) -> None:
     random = np.random.default_rng(3)
     rows = []
     for host in ("db1", "db2"):
         for phase in ("command", "idle", "sign"):
             values = random.integers(0, 10 ** random.integers(1, 10, (90, 7)))
             rows += ledger(values.tolist(), phase, host)
-    found = stepped(rows)
+    found = stepped(rows, tier)
     for name in STATES:
         sums: dict[tuple[str, str], list[int]] = {}
         for exact, made in zip(sorted(rows), sorted(found), strict=True):
@@ -59,10 +60,30 @@ def test_the_largest_times_stay_what_they_are() -> None:
     assert sum(row.on_cpu_ns for row in found) == 5 * LARGEST
 
 
-@pytest.mark.parametrize("tier", ["1m", "1h"])
-def test_longer_tiers_and_other_tables_are_exact(tier: str) -> None:
+@pytest.mark.parametrize("tier", ["10s", "1m"])
+def test_handshakes_of_each_kind_have_their_own_steps(tier: str) -> None:
+    numbers = [name for name in Handshake._fields[8:] if name.endswith("_ns")]
+    plain = dict.fromkeys(Handshake._fields, 1) | dict.fromkeys(Handshake._fields[3:8], "")
+    rows = [
+        Handshake(  # type: ignore[arg-type]  # by name
+            **plain
+            | {"host": "db1", "start_wall_ns": at, "cipher": cipher}
+            | dict.fromkeys(numbers, 300)
+        )
+        for cipher in ("a", "b")
+        for at in range(3)
+    ]
+    made = in_steps(tier, Handshake, parquet_files.table_of(Handshake, rows)).to_pylist()
+    assert len(numbers) == 10
+    for name in numbers:
+        assert [row[name] for row in made] == [256, 256, 388] * 2
+    assert {row["handshake_count"] for row in made} == {1}
+
+
+def test_whole_hours_and_other_tables_are_exact() -> None:
     rows = parquet_files.table_of(Ledger, ledger([[300] * 7] * 3))
-    assert in_steps(tier, Ledger, rows) is rows
-    assert in_steps("10s", columns.Interval, rows) is rows
+    assert in_steps("1h", Ledger, rows) is rows
+    for tier in ("10s", "1m"):
+        assert in_steps(tier, columns.Interval, rows) is rows
     empty = parquet_files.table_of(Ledger, [])
     assert in_steps("10s", Ledger, empty) is empty
