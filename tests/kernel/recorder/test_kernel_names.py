@@ -2,6 +2,7 @@
 """Names of the kernel's addresses: the same from the kernel and from its list of all of them."""
 
 import ctypes
+import itertools
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def functions() -> list[tuple[int, int, str]]:
     starts = sorted(found)
     return [
         (start, end, found[start][1])
-        for start, end in zip(starts, starts[1:], strict=False)
+        for start, end in itertools.pairwise(starts)
         if found[start][0] in "tT" and not found[start][1].startswith(("__pfx_", "_etext"))
     ]
 
