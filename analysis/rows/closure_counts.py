@@ -73,7 +73,9 @@ def _threads(tables: Tables) -> Iterator[Pair]:
     edges: dict[int, int] = defaultdict(int)
     known = {window.window_id for window in tables.windows}
     edge_of = {
-        window_id: row.edges_ns for row in tables.process_clocks for window_id in covered(row, known)
+        window_id: row.edges_ns
+        for row in tables.process_clocks
+        for window_id in covered(row, known)
     }
     read: set[tuple[int, int]] = set()
     for row in tables.clocks:

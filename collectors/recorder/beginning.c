@@ -5,6 +5,7 @@
 
 #include "ending.h"
 #include "failure.h"
+#include "kernel_lookup.h"
 #include "links.h"
 #include "privileges.h"
 #include "rates.h"
@@ -137,6 +138,7 @@ int begin_all(void)
 	sockets_use(session_of(0)->options.sockets);
 	if (for_each(load) || links_prepare())
 		return -1;
+	kernel_lookup_prepare();
 	watchdog_arm(true);
 	if (for_each(attach))
 		return -1;

@@ -16,6 +16,8 @@
 #include "walks.h"
 #include "watchdog.h"
 
+enum { KEPT_BYTES = 1 << 25 };
+
 static char log_text[512];
 
 static int keep_line(enum libbpf_print_level level, const char *format, va_list arguments)
@@ -210,6 +212,8 @@ int engine_load(struct engine *engine, const struct plan *plan, const struct tar
 	engine->settings = *settings;
 	engine->control.offcpu_mask = 0;
 	libbpf_set_print(keep_line);
+	mallopt(M_MMAP_THRESHOLD, KEPT_BYTES); /* the types are read twice: keep that memory */
+	mallopt(M_TRIM_THRESHOLD, KEPT_BYTES);
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
 	if (loaded_before(engine))
 		engine->features = loaded_before(engine)->features;

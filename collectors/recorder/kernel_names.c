@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Names of the kernel's addresses, from /proc/kallsyms: only this host can tell them. */
+/* Names of the kernel's addresses, from the kernel or /proc/kallsyms: only this host can tell them.
+ */
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernel_lookup.h"
 #include "output.h"
 #include "proc.h"
 #include "session.h"
@@ -50,7 +52,10 @@ static u32 first_from(u64 start)
 	return low;
 }
 
-/* Keep each symbol at the first address behind it, if no later one is there. */
+/*
+ * Keep each symbol at the first address behind it, if no later one is there. Of several at one
+ * address the kernel itself shows the first.
+ */
 static void read_symbols(struct stream_kernel_name *names)
 {
 	static struct lines lines;
@@ -68,7 +73,7 @@ static void read_symbols(struct stream_kernel_name *names)
 		    !strncmp(end + 3, "__pfx_", 6))
 			continue;
 		u32 place = first_from(start);
-		if (place == addresses_count || names[place].address > start)
+		if (place == addresses_count || names[place].address >= start)
 			continue;
 		names[place].address = start;
 		size_t length = strcspn(end + 3, "\t");
@@ -78,6 +83,20 @@ static void read_symbols(struct stream_kernel_name *names)
 		names[place].name[length] = 0;
 	}
 	lines_close(&lines);
+	for (u32 i = 0; i < addresses_count; i++) {
+		if (i && names[i].address < names[i - 1].address)
+			names[i] = names[i - 1];
+		names[i].offset_bytes = addresses[i] - names[i].address;
+	}
+}
+
+static void look_up(struct stream_kernel_name *names)
+{
+	for (u32 i = 0; i < addresses_count; i++) {
+		if (!(i & 255))
+			watchdog_beat();
+		kernel_lookup(addresses[i], &names[i]);
+	}
 }
 
 bool kernel_names_put(u64 *last)
@@ -88,10 +107,11 @@ bool kernel_names_put(u64 *last)
 		return true;
 	memset(names, 0, sizeof(names)); /* of the addresses until another target ended */
 	qsort(addresses, addresses_count, sizeof(*addresses), compare);
-	read_symbols(names);
+	if (kernel_lookup_works())
+		look_up(names);
+	else
+		read_symbols(names);
 	for (u32 i = 0; i < addresses_count; i++) {
-		if (i && names[i].address < names[i - 1].address)
-			names[i] = names[i - 1];
 		if (!names[i].address || addresses[i] <= *last)
 			continue;
 		if (!output_has_room(sizeof(struct stream_kernel_name) + sessions_end_bytes()))
@@ -101,7 +121,6 @@ bool kernel_names_put(u64 *last)
 			return false;
 		*frame = names[i];
 		frame->address = addresses[i];
-		frame->offset_bytes = addresses[i] - names[i].address;
 		*last = addresses[i];
 	}
 	return true;

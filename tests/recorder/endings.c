@@ -7,6 +7,7 @@
 #include "main.c"
 #undef main
 
+#include "kernel_lookup.h"
 #include "links.h"
 #include "proc.h"
 #include "totals.h"
@@ -115,6 +116,8 @@ void privileges_give_up(void) {}
 void statistics_turn(bool on) { (void)on; }
 void budget_set_floor(double cpus) { (void)cpus; }
 const char *target_program(const struct target *target) { (void)target; return ""; }
+bool kernel_lookup_works(void) { return false; }
+bool kernel_lookup(u64 address, struct stream_kernel_name *name) { (void)address, (void)name; return false; }
 bool walks_has_table(const struct stream_mapping *mapping) { (void)mapping; return false; }
 /* clang-format on */
 

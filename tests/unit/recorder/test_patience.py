@@ -79,8 +79,16 @@ def numbers(*values: int) -> list[ctypes.c_uint64]:
         (1000, 5 * MS, 0, KILLED),  # clocks that are not read at one instant
         (1000, 60 * S, 2750, 2750 + KILLED),
     ],
-    ids=["none", "late", "early", "asleep", "all asleep", "late and asleep", "nearly",
-         "thawed later"],
+    ids=[
+        "none",
+        "late",
+        "early",
+        "asleep",
+        "all asleep",
+        "late and asleep",
+        "nearly",
+        "thawed later",
+    ],
 )
 def test_the_watchdog_waits_2_s_from_when_the_host_woke(
     recorder: Any, slept_at: int, slept_ns: int, beat_at: int, killed: int

@@ -48,7 +48,13 @@ def slot(tid: int, cells: dict[int, int], last_ns: int, **more: Any) -> bytes:
 
 def window(number: int, end_ns: int, **more: Any) -> tuple[str, bytes]:
     """A window ends."""
-    known = {"process_cpu_ns": end_ns, "thread_count": 1, "account_count": 1, "wait_share": 1, "has_counts": 1}
+    known = {
+        "process_cpu_ns": end_ns,
+        "thread_count": 1,
+        "account_count": 1,
+        "wait_share": 1,
+        "has_counts": 1,
+    }
     more = {**known, "level": b"record"} | more
     return "WINDOW", struct("window", number=number, end_ns=end_ns, read_ns=end_ns + 1000, **more)
 

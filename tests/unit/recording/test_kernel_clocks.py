@@ -108,7 +108,8 @@ def test_a_thread_that_ends_has_its_last_counts_where_it_ended(
     ]  # fmt: skip
     tables = recorded(parts, made, tmp_path)
     assert [
-        (row.window_id, row.window_count, row.lifetime_ns, row.sched_cpu_ns) for row in tables.clocks
+        (row.window_id, row.window_count, row.lifetime_ns, row.sched_cpu_ns)
+        for row in tables.clocks
     ] == [(2, 2, 2 * SECOND, 2 * BUSY_NS), (3, 3, 3 * SECOND, 3 * BUSY_NS)]
     (clock,) = tables.process_clocks
     assert (clock.account_cpu_ns, clock.process_cpu_ns) == (5 * BUSY_NS, 5 * BUSY_NS)

@@ -81,7 +81,13 @@ def ended(number: int, whole: int = 0) -> Part:
     """A window ends, with so many whole walks so far."""
     walks = [0] * len(WALK_COUNTS)
     walks[WALK_COUNTS.index("complete")] = whole
-    made = {"process_cpu_ns": SECOND, "thread_count": 1, "account_count": 1, "wait_share": 1, "has_counts": 1}
+    made = {
+        "process_cpu_ns": SECOND,
+        "thread_count": 1,
+        "account_count": 1,
+        "wait_share": 1,
+        "has_counts": 1,
+    }
     end_ns = (number + 1) * SECOND
     return "WINDOW", struct(
         "window", number=number, end_ns=end_ns, read_ns=end_ns + 1000, level=b"record",
