@@ -464,7 +464,7 @@ check-canary: root-check-canary test-install ## compare `tlstax canary` with the
 
 .PHONY: check-whatif
 check-whatif: root-check-whatif test-install ## compare predictions of `tlstax whatif` with real runs (4 minutes, quiet host); HELD_OUT=1: of keys, threads and result sizes that nothing was fitted on (6 minutes)
-	$(BIN)/python tests/bench/whatif.py $(if $(HELD_OUT),--held-out)
+	$(BIN)/python tests/truth/whatif/check.py $(if $(HELD_OUT),--held-out)
 
 PACKAGES_ARM64_GUEST := base-files base-passwd bash coreutils dash findutils gawk grep hostname iproute2 kmod libssl3 libstdc++6 login mariadb-client-core \
 	mariadb-server-core mawk mount openssh-client openssh-server openssl procps sed util-linux
