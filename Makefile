@@ -454,8 +454,8 @@ check-storm: root-check-storm test-install ## attach every 2 s to a server in a 
 check-causes: root-check-causes test-install packages-servers ## inject causes into real servers and score all findings (about 40 minutes); MODE=default: recorded by `tlstax attach PID` (2 hours); BLIND=SEED: cases and 200 healthy loads drawn from it (2 hours, 4 with MODE=default); KEEP=DIR: keep the recordings; CASES="NAME ...": these only
 	$(BIN)/python tests/truth/causes/check.py $(if $(BLIND),--blind $(BLIND)) $(if $(MODE),--mode $(MODE)) $(if $(KEEP),--keep $(KEEP)) $(CASES)
 
-# Of captures that are there: CAPTURES="lab-out/*.tlstax". It records nothing.
-CAPTURES ?= docs/demo/demo.tlstax
+# Of captures that are there: CAPTURES="lab-out/*/*.tlstax". It records nothing.
+CAPTURES ?= $(if $(LEAVE_ONE_OUT),$(or $(wildcard lab-out/tax-pairs/*/*.tlstax),lab-out/tax-pairs),docs/demo/demo.tlstax)
 .PHONY: check-tax
 check-tax: test-install ## compare `tlstax whatif --no-tls` with the plaintext arms of CAPTURES; LEAVE_ONE_OUT=1: with bounds from the other servers among them
 	$(BIN)/python tests/truth/tax/check.py $(if $(LEAVE_ONE_OUT),--leave-one-server-out) $(CAPTURES)
@@ -470,7 +470,7 @@ check-canary: root-check-canary test-install ## compare `tlstax canary` with the
 
 .PHONY: check-whatif
 check-whatif: root-check-whatif test-install ## compare predictions of `tlstax whatif` with real runs (4 minutes, quiet host); HELD_OUT=1: of keys, threads and result sizes that nothing was fitted on (6 minutes)
-	$(BIN)/python tests/bench/whatif.py $(if $(HELD_OUT),--held-out)
+	$(BIN)/python tests/truth/whatif/check.py $(if $(HELD_OUT),--held-out)
 
 PACKAGES_ARM64_GUEST := base-files base-passwd bash coreutils dash findutils gawk grep hostname iproute2 kmod libssl3 libstdc++6 login mariadb-client-core \
 	mariadb-server-core mawk mount openssh-client openssh-server openssl procps sed util-linux

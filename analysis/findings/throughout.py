@@ -41,6 +41,10 @@ server that waits for the client more often has received one of them in parts.
 """
 OLD_VERSIONS: Final = ("SSLv2", "SSLv3", "TLSv1", "TLSv1.0", "TLSv1.1")
 """Versions that RFC 8996 and RFC 7568 forbid."""
+NEWEST: Final = {"yaSSL": "TLSv1.1"}
+"""The newest version of libraries without a current one: each of their handshakes has it at most.
+Which one is not recorded there.
+"""
 MODERN: Final = ("GCM", "CCM", "CHACHA20", "POLY1305")
 """In the names of cipher suites that need no digest beside the cipher."""
 SIGNED: Final = ("ECDHE-", "DHE-", "TLS_", "TLS13-")
@@ -166,6 +170,8 @@ def add_timers(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:
 
 def add_outcomes(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:
     """Handshakes by outcome with their wall times, and those that agreed on an old version."""
+    library = tables.targets[0].tls_library if tables.targets else ""
+    newest = NEWEST.get(library, "")
     for row in tables.handshakes:
         block = everywhere.get(row.window_id)
         if block is None:
@@ -176,10 +182,11 @@ def add_outcomes(add: Add, everywhere: Mapping[int, int], tables: Tables) -> Non
             # It signs after it has agreed on version, cipher and group, and with its certificate
             # (RFC 8446, 2; RFC 5246, 7.3).
             add(f"failed:{'signed' if row.sign_ns > 0 else 'hello'}", block, 1)
-        if row.outcome == "success" and row.tls_version != "unknown":
-            age = "old" if row.tls_version in OLD_VERSIONS else "current"
+        version = newest if row.tls_version == "unknown" else row.tls_version
+        if row.outcome == "success" and version:
+            age = "old" if version in OLD_VERSIONS else "current"
             add(f"version:{age}", block, 1)
-            add(f"version:{'1.2' if row.tls_version == 'TLSv1.2' else 'other'}", block, 1)
+            add(f"version:{'1.2' if version == 'TLSv1.2' else 'other'}", block, 1)
         if row.outcome == "success" and row.cipher != "unknown":
             is_cbc = "AES" in row.cipher and not is_modern(row.cipher)
             add(f"cipher:{'cbc' if is_cbc else 'other'}", block, 1)

@@ -120,6 +120,11 @@ class Injection:
     """How it is recorded: a name of modes.py."""
 
     @property
+    def needs_sockets(self) -> bool:
+        """Whether what is between clients and server shows in the counters of their sockets."""
+        return bool(self.split_bytes or self.late_ms or self.halting_ms)
+
+    @property
     def needs_table(self) -> bool:
         """Whether the load reads or changes sysbench's table."""
         return self.script not in ("result", "storm")
@@ -167,7 +172,7 @@ def record_load(
         time.sleep(SETTLE_S)
         status = server.directory.client / "status.cnf" if injection.reads_status else None
         recording = Recording(
-            server.pid, capture, injection.seconds, status,
+            server.pid, capture, injection.seconds, status, injection.needs_sockets,
             injection.window_s, (client.pid,) if injection.record_client else (),
             injection.functions,
         )  # fmt: skip

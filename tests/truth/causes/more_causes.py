@@ -57,7 +57,7 @@ def _arena(rest_us: int, **more: object) -> Injection:
 def _small_pool(**more: object) -> Injection:
     """Many times as much data as the server keeps in memory, each page as likely as any other."""
     made = Injection(
-        storage=Storage(buffer_pool_mb=5), rows=200_000, sysbench=("--rand-type=uniform",)
+        storage=Storage(buffer_pool_mb=16), rows=200_000, sysbench=("--rand-type=uniform",)
     )
     return replace(made, **more)  # type: ignore[arg-type]
 
@@ -65,7 +65,7 @@ def _small_pool(**more: object) -> Injection:
 def _encrypted(kind: str, **more: object) -> Injection:
     """The same with pages that are decrypted as they are read."""
     made = Injection(
-        kind=kind, storage=Storage(encrypted=True, buffer_pool_mb=5), rows=100_000,
+        kind=kind, storage=Storage(encrypted=True, buffer_pool_mb=16), rows=200_000,
         sysbench=("--rand-type=uniform",),
     )  # fmt: skip
     return replace(made, **more)  # type: ignore[arg-type]

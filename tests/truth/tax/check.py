@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tlstax import TlstaxError
 from tlstax.analysis.quantities import time_text
 from tlstax.analysis.rows import tables
 from tlstax.analysis.whatif import no_tls
@@ -31,7 +32,10 @@ def main() -> int:
     parser.add_argument("captures", nargs="+", type=Path, metavar="CAPTURE")
     parser.add_argument("--leave-one-server-out", action="store_true")
     options = parser.parse_args()
-    pairs = [pair for path in options.captures for pair in read(path)]
+    try:
+        pairs = [pair for path in options.captures for pair in read(path)]
+    except TlstaxError as error:
+        sys.exit(str(error))
     held = spill.leave_one_out(pairs) if options.leave_one_server_out else shipped(pairs)
     for pair in pairs:
         if pair.parts is None:

@@ -82,6 +82,21 @@ def test_an_old_version_is_named_and_a_current_one_is_not(mode: str) -> None:
 
 @MODES
 @pytest.mark.parametrize(
+    ("library", "expected"), [("yaSSL", True), ("OpenSSL", False), ("wolfSSL", False)]
+)
+def test_a_library_without_tls_12_has_an_old_version_though_none_was_recorded(
+    mode: str, library: str, expected: bool
+) -> None:
+    """As recorded: 1,059 handshakes of MySQL 5.6, all of an unknown version, and nothing said."""
+    rows = changed(storm(mode), 1, tls_version="unknown")
+    rows.targets = [rows.targets[0]._replace(tls_library=library, tls_version="unknown")]
+    assert ("old_version" in found(rows)) is expected
+    if expected:
+        assert "100 % of the handshakes" in sentence(rows, "old_version")
+
+
+@MODES
+@pytest.mark.parametrize(
     ("signed", "expected"),
     [(10, "certificate_refused"), (9, "certificate_refused"), (5, "failed_handshakes"),
      (1, "nothing_in_common"), (0, "nothing_in_common")],

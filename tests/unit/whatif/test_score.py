@@ -5,8 +5,8 @@ import pytest
 
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.model.whatif import Forecast
-from tlstax.tests.bench import whatif_score as score
-from tlstax.tests.bench.whatif_cases import CASES, HELD_OUT
+from tlstax.tests.truth.whatif import score
+from tlstax.tests.truth.whatif.cases import CASES, HELD_OUT
 
 
 def forecast(now: tuple[float, float], then: tuple[float, float] | None) -> Forecast:

@@ -22,12 +22,10 @@ from tlstax.workloads.servers.mariadb import PrivateServer
 
 HERE = Path(__file__).parent
 POOLED = {
-    "pool": Scenario("pool", "storm", str(HERE / "whatif_pool.lua")),
-    "warm": Scenario("warm", "pooled", str(HERE / "whatif_warm.lua")),
+    "pool": Scenario("pool", "storm", str(HERE / "pool.lua")),
+    "warm": Scenario("warm", "pooled", str(HERE / "warm.lua")),
     **{
-        f"result-{size}": Scenario(
-            f"result-{size}", "pooled", str(HERE / f"whatif_result_{size}.lua")
-        )
+        f"result-{size}": Scenario(f"result-{size}", "pooled", str(HERE / f"result_{size}.lua"))
         for size in (16, 64, 256)
     },
 }

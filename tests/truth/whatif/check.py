@@ -12,8 +12,8 @@ measured between the rounds' end and the prediction, on the same machine. The ca
 
 Run by `make check-whatif`; prints a table (--markdown: as in docs/whatif.md). Exit status 1 where
 an interval does not contain the measured value. An interval wider than +-20 % is no prediction, and
-is printed as such; it fails the check, too. With --held-out the cases are others (whatif_cases.py),
-and nine of ten must be contained, and predicted better than by "no change" (whatif_score.py).
+is printed as such; it fails the check, too. With --held-out the cases are others (cases.py),
+and nine of ten must be contained, and predicted better than by "no change" (score.py).
 """
 
 import argparse
@@ -42,8 +42,8 @@ from tlstax.collectors.capture.schema import Run, Status
 from tlstax.collectors.microbench import micro_costs
 from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
-from tlstax.tests.bench import whatif_score as score
-from tlstax.tests.bench.whatif_cases import CASES, HELD_OUT, WARM, Case, Setup
+from tlstax.tests.truth.whatif import score
+from tlstax.tests.truth.whatif.cases import CASES, HELD_OUT, WARM, Case, Setup
 from tlstax.workloads.drivers.model import DriveResult
 from tlstax.workloads.servers.connections import await_quiet, socket_count
 from tlstax.workloads.servers.mariadb import PrivateServer
