@@ -215,7 +215,8 @@ def test_a_replica_is_a_client_of_its_source(recorded: tuple[Seen, Seen]) -> Non
     assert not replica.losses.keys() & {"healed", "unmatched_exit"}
 
 
-ROLES_OF_BOTH = ("binlog_dump", "semisync_ack", "replica_io", "replica_sql")
+# Stacks, which are not read here, tell a replica's threads from other background threads.
+ROLES_OF_BOTH = ("binlog_dump", "semisync_ack", "background")
 # What the source sends has no phase of its own at level flow: it is the dump's own work.
 SENT_BY_DUMP = {"record_read": "command", "record_write": "background"}
 
@@ -239,4 +240,5 @@ def test_replication_is_the_same_at_both_levels(semi_sync: tuple[str, ...]) -> N
     for both in of_source, *replicas:
         assert both.flow.told == both.record.told
         assert both.flow.handshakes == both.record.handshakes
+        assert both.record.cells["handshake", "on_cpu"] > 0, "the threads of replication are seen"
         assert both.differences() == {}
