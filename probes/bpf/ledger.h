@@ -197,7 +197,7 @@ struct pending {
 	u32 depth;   /* depth at its start, to restore */
 	u32 base;
 	u32 shard; /* of the histogram that the command was counted in */
-	u32 reserved;
+	u32 received; /* READING: data of the client came since */
 	u64 start_ns;
 	u64 before_ns[STATES]; /* the charged cells when it began */
 };

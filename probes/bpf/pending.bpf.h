@@ -5,7 +5,8 @@
  * READING: a command is the innermost phase, and the thread begins to receive from its client. If
  *   the next boundary is another command (or the connection's end), the command ended where the
  *   receiving began: waits since then were idle, the rest record_read. Any other boundary, or a
- *   wait for a disk, shows that the command itself received (LOAD DATA LOCAL, a change of user).
+ *   wait for a disk, shows that the command itself received (LOAD DATA LOCAL, a change of user),
+ *   if anything came: else the client has hung up, was idle for too long, or was killed.
  * SENT: a record_write is innermost, and a send ended. Another send without a new record_write
  *   shows that the first one was only a part; any other boundary, that it was the last.
  *
@@ -171,13 +172,13 @@ static __always_inline void confirm_pending(struct thread_slot *slot, u64 now)
 	slot->pending.kind = PENDING_NONE;
 }
 
-/* The thread does something else that only a command in progress does. */
+/* The thread does something else that only a command in progress does, or a connection's end. */
 static __always_inline void goes_on(struct thread_slot *slot, u64 now)
 {
-	if (slot->pending.kind == PENDING_SENT)
-		end_sent(slot, now);
-	else if (slot->pending.kind == PENDING_READING)
+	if (slot->pending.kind == PENDING_READING && slot->pending.received)
 		retract_reading(slot, now);
+	else
+		confirm_pending(slot, now);
 }
 
 /*
@@ -249,7 +250,7 @@ __noinline int decide_at_exit(struct thread_slot *slot, u64 now, u64 cookie)
 	return 0;
 }
 
-static __always_inline void received(struct thread_slot *slot, u64 socket, u64 now)
+static __always_inline void received(struct thread_slot *slot, u64 socket, s32 result, u64 now)
 {
 	if (!is_client(slot, socket))
 		return;
@@ -258,10 +259,14 @@ static __always_inline void received(struct thread_slot *slot, u64 socket, u64 n
 		slot->flags |= FLAG_RECEIVED;
 		return;
 	}
-	if (slot->pending.kind == PENDING_READING || (slot->depth == 0 && slot->base != PHASE_IDLE))
-		return;
-	charge(slot, now);
-	begin_reading(slot, now);
+	if (slot->pending.kind != PENDING_READING) {
+		if (slot->depth == 0 && slot->base != PHASE_IDLE)
+			return;
+		charge(slot, now);
+		begin_reading(slot, now);
+	}
+	if (result > 0 && slot->pending.kind == PENDING_READING)
+		slot->pending.received = true;
 }
 
 static __always_inline void sent(struct thread_slot *slot, u64 socket, s32 result, u64 now)
@@ -301,7 +306,7 @@ static __noinline void pending_wait(struct task_struct *task, struct thread_slot
 
 	if (slot->pending.kind == PENDING_READING) {
 		if (wait->state == STATE_BLOCKED_DISK)
-			retract_reading(slot, now);
+			goes_on(slot, now);
 		return;
 	}
 	if (wait->state != STATE_BLOCKED_NETWORK)

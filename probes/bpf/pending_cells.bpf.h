@@ -28,6 +28,7 @@ static __always_inline void begin_pending(struct thread_slot *slot, u64 now, u32
 	pending->start_ns = now;
 	pending->depth = slot->depth;
 	pending->base = slot->base;
+	pending->received = false;
 	for (u32 state = 0; state < STATES; state++)
 		pending->before_ns[state] = *pending_cell(slot, state);
 }

@@ -42,7 +42,7 @@ static __always_inline void receive_ends(u64 socket, s32 result, u32 flags)
 	if (config.flow)
 		flow_received(slot, socket, result, flags, now);
 	else
-		received(slot, socket, now);
+		received(slot, socket, result, now);
 }
 
 static __always_inline void send_ends(u64 socket, s32 result)

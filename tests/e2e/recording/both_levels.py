@@ -7,7 +7,7 @@ it. What `flow` calls `command` is reading, executing and answering at `record`.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -75,12 +75,12 @@ class Watcher:
             found[PHASES[phase]] = +Counter(dict(enumerate(since)))
         return found
 
-    def serving(self) -> set[Thread]:
-        """The threads that serve clients."""
+    def serving(self, roles: Collection[str] = SERVING) -> set[Thread]:
+        """The threads that serve clients, or of other roles."""
         return {
             (slot.tid, slot.thread_start_ns)
             for slot in self._engine.maps.slots()
-            if ROLES[slot.role] in SERVING
+            if ROLES[slot.role] in roles
         }
 
     def end(self, now_ns: int, serving: set[Thread], phases: Mapping[str, str]) -> Seen:
@@ -130,8 +130,13 @@ class Both:
 
 
 @contextmanager
-def watched(pid: int) -> Iterator[Callable[[Callable[[], object]], Both]]:
-    """Both engines are attached; a function that does some work and says what both saw of it."""
+def watched(
+    pid: int, roles: Collection[str] = SERVING, one_phase: Mapping[str, str] = ONE_PHASE
+) -> Iterator[Callable[[Callable[[], object]], Both]]:
+    """Both engines are attached; a function that does some work and says what both saw of it.
+
+    Of threads of these roles; `one_phase`: what phases of `record` are called at `flow`.
+    """
     with ExitStack() as stack:
         watchers = {}
         for level in (Level.RECORD, Level.FLOW):
@@ -149,10 +154,10 @@ def watched(pid: int) -> Iterator[Callable[[Callable[[], object]], Both]]:
                 watcher.begin(now_ns)
             work()
             time.sleep(LAST_EVENTS_S)
-            serving = watchers[Level.RECORD].serving()
+            serving = watchers[Level.RECORD].serving(roles)
             now_ns = monotonic_ns()
             return Both(
-                watchers[Level.RECORD].end(now_ns, serving, ONE_PHASE),
+                watchers[Level.RECORD].end(now_ns, serving, one_phase),
                 watchers[Level.FLOW].end(now_ns, serving, {}),
             )
 

@@ -4,6 +4,8 @@
 import secrets
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +20,7 @@ from tlstax.collectors.host.features import HOST
 from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.probes.model import Level
+from tlstax.tests.e2e.recording.both_levels import Both, watched
 from tlstax.workloads.servers.configuration import DATABASE
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.programs import Binaries
@@ -74,6 +77,15 @@ def read(path: Path) -> Seen:
         )
 
 
+@contextmanager
+def pair(semi_sync: tuple[str, ...]) -> Iterator[tuple[PrivateServer, PrivateServer]]:
+    """A source and its replica to be."""
+    source = ServerRequest(options=("log_bin = binlog", "server_id = 1", *semi_sync))
+    replica = ServerRequest(options=("relay_log = relay", "server_id = 2", *semi_sync))
+    with PrivateServer(source) as first, PrivateServer(replica) as second:
+        yield first, second
+
+
 def administrator(server: PrivateServer) -> StatusSession:
     """A connection that may do everything, in plaintext through the socket."""
     return StatusSession(Binaries.find().client, server.directory.client / "administrator.cnf")
@@ -83,6 +95,21 @@ def replicate(
     source: PrivateServer, replica: PrivateServer, captures: tuple[Path, Path], level: Level
 ) -> None:
     """Record both while the replica connects over TLS, is fed some rows, and waits for more."""
+    with (
+        follow(source, replica) as (asked, follower),
+        Recorder(Request(source.pid, captures[0], level=level)) as first,
+        Recorder(Request(replica.pid, captures[1], level=level)) as second,
+    ):
+        feed(asked, follower)
+        first.poll(PAUSE_S)
+        second.poll(PAUSE_S)
+
+
+@contextmanager
+def follow(
+    source: PrivateServer, replica: PrivateServer
+) -> Iterator[tuple[StatusSession, StatusSession]]:
+    """Sessions of both; the replica knows its source, and has not begun."""
     password = secrets.token_hex(16)
     with administrator(source) as asked, administrator(replica) as follower:
         user = f"replicator@'127.0.0.1' IDENTIFIED BY '{password}' REQUIRE SSL"
@@ -95,21 +122,18 @@ def replicate(
             f" MASTER_LOG_FILE = '{file}', MASTER_LOG_POS = {position},"
             f" MASTER_SSL_CA = '{source.directory.server}/ca.pem'"
         )
-        with (
-            Recorder(Request(source.pid, captures[0], level=level)) as first,
-            Recorder(Request(replica.pid, captures[1], level=level)) as second,
-        ):
-            follower.query("START SLAVE")
-            await_answer(asked, FED)
-            asked.query(
-                f"CREATE TABLE {TABLE} (id INT PRIMARY KEY, text VARCHAR(50)) ENGINE=InnoDB"
-            )
-            for number in range(ROWS_COUNT):
-                asked.query(f"INSERT INTO {TABLE} VALUES ({number}, 'row')")
-            await_answer(follower, MADE)
-            await_answer(follower, f"SELECT COUNT(*) = {ROWS_COUNT} FROM {TABLE}")
-            first.poll(PAUSE_S)
-            second.poll(PAUSE_S)
+        yield asked, follower
+
+
+def feed(asked: StatusSession, follower: StatusSession) -> None:
+    """Begin, feed the replica some rows, and await that it has them."""
+    follower.query("START SLAVE")
+    await_answer(asked, FED)
+    asked.query(f"CREATE TABLE {TABLE} (id INT PRIMARY KEY, text VARCHAR(50)) ENGINE=InnoDB")
+    for number in range(ROWS_COUNT):
+        asked.query(f"INSERT INTO {TABLE} VALUES ({number}, 'row')")
+    await_answer(follower, MADE)
+    await_answer(follower, f"SELECT COUNT(*) = {ROWS_COUNT} FROM {TABLE}")
 
 
 def await_answer(session: StatusSession, query: str) -> None:
@@ -141,10 +165,8 @@ def recorded(
     """The source and the replica."""
     folder = tmp_path_factory.mktemp("replication")
     captures = (folder / "source.tlstax", folder / "replica.tlstax")
-    source = ServerRequest(options=("log_bin = binlog", "server_id = 1", *semi_sync))
-    replica = ServerRequest(options=("relay_log = relay", "server_id = 2", *semi_sync))
-    with PrivateServer(source) as first, PrivateServer(replica) as second:
-        replicate(first, second, captures, level)
+    with pair(semi_sync) as servers:
+        replicate(*servers, captures, level)
     return read(captures[0]), read(captures[1])
 
 
@@ -191,3 +213,32 @@ def test_a_replica_is_a_client_of_its_source(recorded: tuple[Seen, Seen]) -> Non
         assert ledger.phase_time(role, ("command", "connect", "unknown")) == 0
     assert replica.closed
     assert not replica.losses.keys() & {"healed", "unmatched_exit"}
+
+
+# Stacks, which are not read here, tell a replica's threads from other background threads.
+ROLES_OF_BOTH = ("binlog_dump", "semisync_ack", "background")
+# What the source sends has no phase of its own at level flow: it is the dump's own work.
+SENT_BY_DUMP = {"record_read": "command", "record_write": "background"}
+
+
+@pytest.mark.timing
+@pytest.mark.skipif(not HOST.socket_events, reason="this kernel lacks events of sockets")
+def test_replication_is_the_same_at_both_levels(semi_sync: tuple[str, ...]) -> None:
+    replicas: list[Both] = []
+    with (
+        pair(semi_sync) as servers,
+        follow(*servers) as sessions,
+        watched(servers[0].pid, ROLES_OF_BOTH, SENT_BY_DUMP) as observe_source,
+        watched(servers[1].pid, ROLES_OF_BOTH, SENT_BY_DUMP) as observe_replica,
+    ):
+
+        def work() -> None:
+            feed(*sessions)
+            time.sleep(PAUSE_S)
+
+        of_source = observe_source(lambda: replicas.append(observe_replica(work)))
+    for both in of_source, *replicas:
+        assert both.flow.told == both.record.told
+        assert both.flow.handshakes == both.record.handshakes
+        assert both.record.cells["handshake", "on_cpu"] > 0, "the threads of replication are seen"
+        assert both.differences() == {}

@@ -25,6 +25,7 @@ from tlstax.collectors.host.features import HOST
 from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.probes.model import Level
+from tlstax.tests.e2e.recording.both_levels import watched
 from tlstax.workloads.servers.catalogue import find_kind
 from tlstax.workloads.servers.configuration import USER_TLS
 from tlstax.workloads.servers.lab_server import open_server
@@ -105,6 +106,11 @@ def use(server: PrivateServer, port: int) -> None:
         client.close()
 
 
+def x_options(port: int) -> tuple[str, ...]:
+    """Lines of an option file that open the protocol's port."""
+    return ("mysqlx = ON", f"mysqlx_port = {port}", "mysqlx_bind_address = 127.0.0.1")
+
+
 @pytest.mark.alone
 @pytest.mark.parametrize("level", [Level.RECORD, Level.FLOW], ids=["record", "flow"])
 @pytest.mark.parametrize("name", SERVERS)
@@ -114,9 +120,8 @@ def test_x_workers_have_roles_and_phases(
     if level == Level.FLOW and not HOST.socket_events:
         pytest.skip("this kernel lacks events of sockets")
     path, port = tmp_path / "capture", free_port()
-    options = ("mysqlx = ON", f"mysqlx_port = {port}", "mysqlx_bind_address = 127.0.0.1")
     with (
-        open_server(find_kind(name), ServerRequest(options=options)) as server,
+        open_server(find_kind(name), ServerRequest(options=x_options(port))) as server,
         Recorder(Request(server.pid, path, level=level)) as recorder,
     ):
         use(server, port)
@@ -145,3 +150,21 @@ def test_x_workers_have_roles_and_phases(
     assert records == (set() if level == Level.FLOW else {"record_read", "record_write"})
     assert not losses & {"healed", "unmatched_exit"}
     assert closure.ok, closure
+
+
+@pytest.mark.timing
+@pytest.mark.skipif(not HOST.socket_events, reason="this kernel lacks events of sockets")
+@pytest.mark.parametrize("name", SERVERS)
+def test_both_levels_see_the_same_of_a_run(name: str, lab_directory: Path) -> None:
+    port = free_port()
+    with (
+        open_server(find_kind(name), ServerRequest(options=x_options(port))) as server,
+        watched(server.pid, {"x_plugin"}) as observe,
+    ):
+        both = observe(lambda: use(server, port))
+    both.record.counts["command"] += CONNECTIONS_COUNT  # closing a session
+    assert both.flow.told == both.record.told
+    assert both.flow.latencies["command"].total() == both.flow.counts["command"]
+    assert both.flow.handshakes_count == both.record.handshakes_count == CONNECTIONS_COUNT
+    assert not {"healed", "unmatched_exit", "phase_stack_overflow"} & both.flow.losses.keys()
+    assert both.differences() == {}
