@@ -134,6 +134,11 @@ def observe(tables: Tables) -> Observer:
         thread_room_bytes=_fact(tables, "thread_room_bytes"),
         budget_share=_fact(tables, "budget_share"),
         budget_choice=tables.meta.get("budget_choice", ""),
+        hit_cost_source=tables.meta.get("hit_cost_source", ""),
+        hit_cost_ns=_fact(tables, "hit_cost_ns"),
+        hit_cost_low_ns=_fact(tables, "hit_cost_low_ns"),
+        hit_cost_high_ns=_fact(tables, "hit_cost_high_ns"),
+        hit_cost_pair_count=_fact(tables, "hit_cost_pair_count"),
         effects=effects(tables),
     )
 

@@ -129,6 +129,19 @@ class Observer:
     ] = None
     budget_share: Annotated[float | None, "the budget, as a share; null = no budget"] = None
     budget_choice: Annotated[str, "how the budget was planned, in a sentence; '' = no budget"] = ""
+    hit_cost_source: Annotated[
+        str,
+        "where the overhead has the cost of a probe hit from: measured (in the server), default "
+        "(of a loop on the host, multiplied); '' = not recorded",
+    ] = ""
+    hit_cost_ns: Annotated[
+        float | None,
+        "cost of a probe hit in the server, its program included: median of pairs of stretches "
+        "with and without probes; null = not measured",
+    ] = None
+    hit_cost_low_ns: Annotated[float | None, "lower end of its 95 % interval"] = None
+    hit_cost_high_ns: Annotated[float | None, "upper end of its 95 % interval"] = None
+    hit_cost_pair_count: Annotated[float | None, "pairs of stretches"] = None
     effects: Annotated[list[EffectLine], "predicted and observed by part, then in total (last)"] = (
         field(default_factory=list)
     )

@@ -198,6 +198,19 @@ void account_recycle(struct engine *engine, u32 index)
 	__atomic_store_n(&engine->free_slots[0], recycled + 1, __ATOMIC_RELEASE);
 }
 
+void accounts_recycle_unsent(struct engine *engine)
+{
+	struct lifecycle now;
+
+	engine_read_lifecycle(engine, &now);
+	for (u32 i = 0; i < now.fresh_count && i < engine->settings.slots; i++) {
+		const struct thread_slot *slot =
+			(const void *)(engine->slots + (size_t)i * sizeof(struct thread_slot));
+		if (__atomic_load_n(&slot->status, __ATOMIC_ACQUIRE) == THREAD_EXITED)
+			account_recycle(engine, i);
+	}
+}
+
 u32 accounts_recycle(struct engine *engine)
 {
 	u32 count = accounts.ended_count;

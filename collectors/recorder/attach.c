@@ -75,7 +75,21 @@ static int attach_dense(struct engine *engine, const struct plan *plan, const st
 			names[count++] = socket_places[i].program;
 	if (attach_programs(engine, names, count, LINKS_DENSE) || look_at_threads(engine))
 		return -1;
-	return uprobes_attach(engine, plan, target, true);
+	return engine->lacks_traps ? 0 : uprobes_attach(engine, plan, target, true);
+}
+
+int engine_set_traps(struct engine *engine, const struct plan *plan, const struct target *target,
+		     bool on)
+{
+	if (engine->lacks_traps == !on)
+		return 0;
+	engine->lacks_traps = !on;
+	if (!is_above_handshake(engine->level))
+		return 0;
+	if (on)
+		return uprobes_attach(engine, plan, target, true);
+	links_close_group(group_of(engine, LINKS_TRAPS));
+	return 0;
 }
 
 /* Threads that are live after all that run were paused ended while nothing was attached. */

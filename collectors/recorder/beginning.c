@@ -80,6 +80,7 @@ static int start_recording(void)
 			    "the queue is too small for the accounts of all threads: "
 			    "give more than --queue %zuK",
 			    options->queue_bytes >> 10);
+	price_put();
 	session->progress = PROGRESS_RECORDING;
 	return 0;
 }
@@ -92,7 +93,7 @@ static int attach(void)
 		return -1;
 	statistics_turn(true);
 	if (engine_attach(engine, &session->plan, &session->target, (int)engine->settings.level) ||
-	    stretches_attach() ||
+	    stretches_attach() || price_measure() ||
 	    start_put(engine, &session->plan, &session->target, &session->options,
 		      session->plan_text, session->plan_bytes))
 		return -1;
@@ -105,7 +106,7 @@ static int attach(void)
 	return start_recording(); /* what it costs counts, while others are being attached to */
 }
 
-static bool is_asked_to_end(void)
+bool beginning_is_interrupted(void)
 {
 	sigset_t waiting;
 
@@ -126,7 +127,7 @@ static int for_each(int (*step)(void))
 			ending_of_one();
 			ending_close_one();
 		}
-		if (i + 1 < sessions_count() && is_asked_to_end())
+		if (i + 1 < sessions_count() && beginning_is_interrupted())
 			return fail(EXIT_CODE_FAILED,
 				    "it was asked to end before all processes were attached to");
 	}

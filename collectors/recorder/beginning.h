@@ -3,10 +3,15 @@
 #ifndef TLSTAX_BEGINNING_H
 #define TLSTAX_BEGINNING_H
 
+#include <stdbool.h>
+
 /*
  * Load, attach and start the recording of all targets. -1: at least one of them cannot be recorded;
  * what was attached is still attached. With --keep-going that one is left out instead.
  */
 int begin_all(void);
+
+/* Whether a signal waits that ends it. */
+bool beginning_is_interrupted(void);
 
 #endif

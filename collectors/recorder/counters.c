@@ -32,15 +32,24 @@ static bool put_latency(const struct engine *engine)
 	return true;
 }
 
+/* Hits of a site since counters_begin(). */
+static struct stream_hits hits_of(const struct engine *engine, u32 site)
+{
+	const struct stream_hits *before = &counters.hits_before[site];
+	struct stream_hits now = {site, -before->count, -before->begun, -before->healed};
+
+	for (u32 shard = 0; shard < engine->shards_count; shard++) {
+		now.count += engine->hits[shard].count[site];
+		now.begun += engine->hits[shard].begun[site];
+		now.healed += engine->hits[shard].healed[site];
+	}
+	return now;
+}
+
 static bool put_hits(const struct engine *engine)
 {
 	for (u32 site = 0; site < MAX_SITES; site++) {
-		struct stream_hits now = {.site = site};
-		for (u32 shard = 0; shard < engine->shards_count; shard++) {
-			now.count += engine->hits[shard].count[site];
-			now.begun += engine->hits[shard].begun[site];
-			now.healed += engine->hits[shard].healed[site];
-		}
+		struct stream_hits now = hits_of(engine, site);
 		if (now.count == counters.hits[site].count &&
 		    now.begun == counters.hits[site].begun &&
 		    now.healed == counters.hits[site].healed)
@@ -70,27 +79,50 @@ static bool put_cpus(const struct engine *engine)
 	return true;
 }
 
+/* What the kernel counted of a program; false: it is not loaded here. */
+static bool read_program(const struct engine_program *program, struct bpf_prog_info *info)
+{
+	u32 length = sizeof(*info);
+	int fd = bpf_program__fd(program->program);
+
+	*info = (struct bpf_prog_info){0};
+	return fd >= 0 && !bpf_obj_get_info_by_fd(fd, info, &length);
+}
+
 static bool put_programs(const struct engine *engine)
 {
 	counters.missed_count = 0;
 	for (u32 i = 0; i < engine->programs_count; i++) {
 		const struct engine_program *program = &engine->programs[i];
-		struct bpf_prog_info info = {0};
-		u32 length = sizeof(info);
-		int fd = bpf_program__fd(program->program);
-		if (fd < 0 || bpf_obj_get_info_by_fd(fd, &info, &length))
-			continue; /* not loaded here */
+		struct bpf_prog_info info;
+		if (!read_program(program, &info))
+			continue;
 		struct stream_program *frame = output_put(STREAM_PROGRAM, sizeof(*frame));
 		if (!frame)
 			return false;
 		strncpy(frame->name, program->name, sizeof(frame->name) - 1);
-		frame->run_ns = info.run_time_ns;
-		frame->run_count = info.run_cnt;
+		frame->run_ns = info.run_time_ns - counters.runs_before[i].ns;
+		frame->run_count = info.run_cnt - counters.runs_before[i].count;
 		frame->missed_count = info.recursion_misses;
 		if (strcmp(program->name, "on_sample") != 0)
 			counters.missed_count += info.recursion_misses;
 	}
 	return true;
+}
+
+void counters_begin(const struct engine *engine)
+{
+	struct bpf_prog_info info;
+
+	for (u32 site = 0; site < MAX_SITES; site++) {
+		counters.hits_before[site] = (struct stream_hits){0};
+		counters.hits_before[site] = hits_of(engine, site);
+	}
+	for (u32 i = 0; i < engine->programs_count; i++)
+		if (read_program(&engine->programs[i], &info)) {
+			counters.runs_before[i].ns = info.run_time_ns;
+			counters.runs_before[i].count = info.run_cnt;
+		}
 }
 
 bool counters_put(struct engine *engine, bool has_counts)

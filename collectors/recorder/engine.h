@@ -40,6 +40,7 @@ struct engine {
 	u32 online_count;  /* CPUs, when it began */
 	u64 refused_count; /* by the kernel, when it was kept up last */
 	int level;	   /* what is attached, -1: nothing that costs */
+	bool lacks_traps;  /* the dense sites are not probed: see engine_set_traps() */
 	struct bpf_object *object;
 	struct control control;
 	struct engine_program programs[PROGRAMS_MOST];
@@ -85,6 +86,13 @@ int engine_attach(struct engine *engine, const struct plan *plan, const struct t
  */
 int engine_go(struct engine *engine, const struct plan *plan, const struct target *target,
 	      int level);
+
+/*
+ * Probe the dense sites or leave them alone, now and whenever a dense level is gone to. Events of
+ * the scheduler and of sockets are not changed, so their ledger tells phases no more.
+ */
+int engine_set_traps(struct engine *engine, const struct plan *plan, const struct target *target,
+		     bool on);
 
 void engine_detach(struct engine *engine);
 

@@ -35,7 +35,11 @@ static struct {
 
 static bool is_closing(const struct entry *entry)
 {
-	return entry->group == state.group && entry->target == state.target;
+	bool has_traps = state.group == LINKS_DENSE || state.group == LINKS_BESIDE_DENSE;
+	bool is_chosen = entry->group == state.group ||
+			 (has_traps && entry->group == state.group + LINKS_TRAPS - LINKS_DENSE);
+
+	return is_chosen && entry->target == state.target;
 }
 
 /* The next entry of the group, NULL: none is left. Under the lock. */

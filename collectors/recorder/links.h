@@ -14,9 +14,11 @@ enum link_group {
 	LINKS_SAMPLER,
 	LINKS_FUNCTIONS,
 	LINKS_BESIDE_DENSE,
+	LINKS_BESIDE_TRAPS,
 	LINKS_BESIDE_RARE,
 	LINKS_BESIDE_ALWAYS,
 	LINKS_DENSE,
+	LINKS_TRAPS, /* the probes of a dense level: they end with LINKS_DENSE, or before it */
 	LINKS_RARE,
 	LINKS_ALWAYS,
 	LINK_GROUPS
@@ -36,7 +38,7 @@ int links_add(enum link_group group, int fd);
 /* Close one of them now: what it held has ended already. */
 void links_drop(int fd);
 
-/* Detach a group of the target whose turn it is. */
+/* Detach a group of the target whose turn it is; dense ones with their traps. */
 void links_close_group(enum link_group group);
 
 /* Detach everything of it, group by group. */

@@ -89,6 +89,9 @@ void meter_read(struct reading *reading)
 		for (u32 shard = 0; shard < session->engine.shards_count; shard++)
 			reading->hits[site] += session->engine.hits[shard].count[site];
 	}
+	reading->sends = 0;
+	for (u32 shard = 0; shard < session->engine.shards_count; shard++)
+		reading->sends += session->engine.hits[shard].sends;
 	for (u32 i = 0; i < session->engine.programs_count; i++) {
 		struct bpf_prog_info info = {0};
 		u32 length = sizeof(info);
@@ -117,6 +120,28 @@ static double runs_of(enum kind kind, const struct reading *before, const struct
 			*runs += after->run_count[i] - before->run_count[i];
 		}
 	return (double)run_ns;
+}
+
+double meter_in_situ(void)
+{
+	return meter.hit_price.is_measured ? meter.hit_price.factor : IN_SITU;
+}
+
+void meter_arm(const struct reading *before, const struct reading *after, struct price_arm *arm)
+{
+	u64 runs;
+
+	*arm = (struct price_arm){
+		.cpu_ns = (double)after->target_cpu_ns - (double)before->target_cpu_ns,
+		.sends = (double)(after->sends - before->sends),
+		.bodies_ns = runs_of(KIND_ENTER, before, after, &runs) +
+			     runs_of(KIND_LEAVE, before, after, &runs),
+	};
+	for (u32 i = 0; i < session->plan.sites_count; i++) {
+		double hits = (double)(after->hits[i] - before->hits[i]);
+		arm->hits += hits;
+		arm->loop_ns += hits * session->plan.sites[i].price_ns;
+	}
 }
 
 static void learn_bodies(const struct reading *before, const struct reading *after)
@@ -176,9 +201,10 @@ void meter_span(const struct reading *before, const struct reading *after, int l
 	};
 	double cpu_ns = (double)span->target_cpu_ns;
 	double floor_ns = FLOOR_CPUS * (double)span->length_ns;
+	double in_situ = meter_in_situ();
 	learn_bodies(before, after);
 	for (u32 i = 0; i < session->plan.sites_count; i++) {
-		double price_ns = session->plan.sites[i].price_ns * IN_SITU +
+		double price_ns = session->plan.sites[i].price_ns * in_situ +
 				  meter.body_ns[session->plan.sites[i].is_exit];
 		double hits = (double)(after->hits[i] - before->hits[i]);
 		span->by_level_ns[meter.levels[i]] += hits * price_ns;

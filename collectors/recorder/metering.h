@@ -2,22 +2,24 @@
 /*
  * Overhead during a recording: hits, run times and clocks, converted to CPU time.
  *
- * A probe hit costs its trap, as calibrated for the plan, and its program, timed by the kernel in
- * the target. The cost of scheduler events and samples is the run time of their programs, which the
- * kernel counts only while its statistics are on; in between the last rates, per CPU time of the
- * target, remain in use. The recorder's own cost is the CPU time of its processes, and of the one
- * that reads the stream on this host.
+ * A probe hit costs its trap, as calibrated for the plan and multiplied for a server, and its
+ * program, timed by the kernel in the target. The cost of scheduler events and samples is the run
+ * time of their programs, which the kernel counts only while its statistics are on; in between the
+ * last rates, per CPU time of the target, remain in use. The recorder's own cost is the CPU time of
+ * its processes, and of the one that reads the stream on this host.
  */
 #ifndef TLSTAX_METERING_H
 #define TLSTAX_METERING_H
 
 #include "budget.h"
 #include "engine.h"
+#include "hit_price.h"
 
 /*
  * What is dearer in a server than in a loop, because its own work has filled the caches: a trap, as
  * a multiple (collectors/host/probe_costs/prices.py), and to call a program at an event, beyond
- * what the kernel counts as its run time. Measured: docs/measurements/overhead.md.
+ * what the kernel counts as its run time. Measured: docs/measurements/overhead.md. The multiple is
+ * that of the target where it could be measured (price_stretches.h).
  */
 #define IN_SITU 3.0
 #define CALL_NS 100.0
@@ -27,6 +29,7 @@ struct reading {
 	u64 time_ns, target_cpu_ns, own_cpu_ns;
 	u64 hits[PLAN_SITES_MOST];
 	u64 run_ns[PROGRAMS_MOST], run_count[PROGRAMS_MOST];
+	u64 sends;     /* of the target, while the ledger is on */
 	bool is_timed; /* the kernel is timing the programs */
 };
 
@@ -39,7 +42,8 @@ struct meter {
 	double scheduler_rate; /* per CPU time of the target */
 	bool is_rate_of_load;  /* it was measured while the target was not idle */
 	double tick_ns;	       /* of a sample; those of idle CPUs run no program */
-	int statistics_fd;     /* -1: the kernel does not time the programs for it */
+	struct hit_price hit_price;
+	int statistics_fd; /* -1: the kernel does not time the programs for it */
 	int reader_pid;
 	u64 reader_read_ns, reader_ns; /* its clock when it was read last; this target's part */
 };
@@ -52,6 +56,12 @@ void meter_count_reader(int pid);
 
 /* CPU time of that process since, in equal parts for the targets that have it; 0: none. */
 u64 meter_reader_ns(void);
+
+/* What a trap costs in the target, as a multiple of its price in a loop. */
+double meter_in_situ(void);
+
+/* What happened between two readings, in which programs were timed. */
+void meter_arm(const struct reading *before, const struct reading *after, struct price_arm *arm);
 
 /* The counters now. */
 void meter_read(struct reading *reading);

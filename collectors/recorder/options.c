@@ -37,6 +37,9 @@ static const char help[] =
 	"                   with stretches, else record in dense windows\n"
 	"  --floor-cpus N   with --budget: CPUs that the process counts as using at least (0.1)\n"
 	"  --or-everything  if nothing fits the budget, record everything without a limit\n"
+	"  --measure-hits   at level record: measure what a probe hit costs in the process, in "
+	"short\n"
+	"                   stretches with its probes and without, if its load is enough for that\n"
 	"  --reader N       with --budget: count the CPU time of this process, which reads, too\n"
 	"  --queue SIZE     memory for what the reader has not taken, such as 8M\n"
 	"  --socket-events SOURCE  only tracepoints or functions (what this host has)\n"
@@ -70,6 +73,7 @@ static const struct option names[] = {
 	{"budget", required_argument, NULL, 'b'},
 	{"reader", required_argument, NULL, 'e'},
 	{"or-everything", no_argument, NULL, 'n'},
+	{"measure-hits", no_argument, NULL, 'M'},
 	{"slots", required_argument, NULL, 't'},
 	{"level", required_argument, NULL, 'l'},
 	{"queue", required_argument, NULL, 'q'},
@@ -209,6 +213,9 @@ static bool take(struct options *options, int letter, const char *value)
 		return false;
 	case 'n':
 		options->or_everything = true;
+		return true;
+	case 'M':
+		options->measures_hits = true;
 		return true;
 	case 'g':
 		options->chooses_level = true;

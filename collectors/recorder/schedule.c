@@ -154,11 +154,19 @@ int stay(void)
  */
 int follow(struct step step, bool is_cut)
 {
+	bool rises = has_ledger(step.level) && !has_ledger(state.level);
+
+	if (!rises && !is_cut &&
+	    !cut(state.level, step.level == state.level ? EDGE_INNER : EDGE_OUTER))
+		return stay();
+	return rises && price_is_wanted() ? price_begin(step) : enter(step);
+}
+
+int enter(struct step step)
+{
 	int before = state.level;
 	bool rises = has_ledger(step.level) && !has_ledger(before);
 
-	if (!rises && !is_cut && !cut(before, step.level == before ? EDGE_INNER : EDGE_OUTER))
-		return stay();
 	if (turn(step.level))
 		return -1;
 	if (rises) {
@@ -178,6 +186,7 @@ static int end_window(void)
 	struct span span;
 
 	read_now();
+	price_window_ended();
 	settle(&span);
 	u64 reader_ns = meter_reader_ns();
 	double read_ns = (double)(reader_ns - state.reader_ns);
@@ -298,6 +307,8 @@ int schedule_step(void)
 {
 	u64 time_ns = monotonic_ns();
 
+	if (time_ns >= state.next_ns && state.price.is_on)
+		return price_step();
 	if (time_ns >= state.next_ns) {
 		int error = state.is_trial ? judge() : state.budget > 0 ? end_window() : go_on();
 		state.drain_ns = monotonic_ns() + DRAIN_NS;
@@ -321,5 +332,6 @@ bool schedule_cut_last(void)
 	if (!state.is_read)
 		read_now();
 	state.is_read = true;
-	return cut(state.level, EDGE_OUTER);
+	/* Between dense windows the ledger may have been on, without phases. */
+	return cut(state.level, state.price.is_on ? EDGE_RESTART : EDGE_OUTER);
 }

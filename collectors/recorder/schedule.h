@@ -12,6 +12,7 @@
 #include "metering.h"
 #include "options.h"
 #include "pace.h"
+#include "price_stretches.h"
 #include "window.h"
 
 struct schedule {
@@ -37,6 +38,7 @@ struct schedule {
 	struct reading sent, settled, watched, now;
 	bool saw_load; /* since the kernel timed the programs last */
 	bool is_read;  /* the last window was */
+	struct price_stretches price;
 	/* The calibration stretch that is under way. */
 	struct {
 		bool is_on, begins; /* with the window that is ended next */

@@ -29,6 +29,9 @@ int stay(void);
 /* Go on to the level of a step. */
 int follow(struct step step, bool is_cut);
 
+/* The same, when what precedes it has been done. */
+int enter(struct step step);
+
 /* The trial is over: choose by what it cost. */
 int judge(void);
 

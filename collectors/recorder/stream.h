@@ -44,6 +44,7 @@ enum stream_type {
 	STREAM_FUNCTION_SUM = 20,  /* struct stream_function_sum: sums that changed */
 	STREAM_FUNCTION_TIME = 21, /* struct stream_function_time: buckets that changed */
 	STREAM_FUNCTION_LOSS = 22, /* struct stream_function_loss: with functions, once a window */
+	STREAM_HIT_PRICE = 23,	   /* struct stream_hit_price: when it was estimated (anew) */
 	STREAM_FACT = 32,	   /* struct stream_fact, a name and a text: answers to --serve */
 	STREAM_LINK = 33,	   /* struct stream_fact, a name and where that link leads to */
 	STREAM_FILE = 34,	   /* struct stream_file: a mapped file, of which parts follow */
@@ -251,6 +252,16 @@ struct stream_budget {
 	u64 record_ns;	   /* and at level record */
 	char dense[16];	   /* what is on in these windows, or all the time */
 	char light[16];	   /* and between them */
+};
+
+/* What a probe hit costs in the target, by stretches with its probes and without. */
+struct stream_hit_price {
+	u64 pairs_count; /* of stretches */
+	u64 hit_ns;	 /* with its program: median of the pairs */
+	s64 low_ns;	 /* of its 95 % interval */
+	s64 high_ns;
+	u64 factor_ppm; /* of its price in a loop that a trap costs; 0: none */
+	u64 is_used;	/* 1: for what windows cost from here on; 0: it is not certain enough */
 };
 
 /* What the probes of a function cost, measured before they were attached. */

@@ -181,7 +181,7 @@ double stretches_spent_ns(void)
 			hits += stretches.exact.hits[shard].count[site];
 		const struct plan_site *of = &stretches.exact_plan.sites[site];
 		spent_ns += (double)(hits - stretches.last.hits[site]) *
-			    (of->price_ns * IN_SITU + stretches.body_ns[of->is_exit]);
+			    (of->price_ns * meter_in_situ() + stretches.body_ns[of->is_exit]);
 		stretches.last.hits[site] = hits;
 	}
 	return spent_ns;
@@ -189,16 +189,6 @@ double stretches_spent_ns(void)
 
 void stretches_drain(void)
 {
-	struct lifecycle now;
-
-	if (!stretches.mean_ns)
-		return;
-	engine_read_lifecycle(&stretches.exact, &now);
-	for (u32 i = 0; i < now.fresh_count && i < stretches.exact.settings.slots; i++) {
-		const struct thread_slot *slot =
-			(const void *)(stretches.exact.slots +
-				       (size_t)i * sizeof(struct thread_slot));
-		if (__atomic_load_n(&slot->status, __ATOMIC_ACQUIRE) == THREAD_EXITED)
-			account_recycle(&stretches.exact, i);
-	}
+	if (stretches.mean_ns)
+		accounts_recycle_unsent(&stretches.exact);
 }

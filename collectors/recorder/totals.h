@@ -28,6 +28,11 @@ struct counters {
 	struct stream_hits hits[MAX_SITES];
 	struct stream_cpu cpus[CPUS_MOST];
 	u64 missed_count;
+	/* What was counted before the recording: no part of it. */
+	struct stream_hits hits_before[MAX_SITES];
+	struct {
+		u64 ns, count;
+	} runs_before[PROGRAMS_MOST];
 };
 
 /* Functions that tell roles, as they are mapped. */
@@ -51,8 +56,14 @@ void account_copy(const struct thread_slot *slot, struct thread_slot *copy);
 /* Give the slot of a thread that has ended back. */
 void account_recycle(struct engine *engine, u32 index);
 
+/* Give those of all threads that have ended back; nobody wants to know what is in them. */
+void accounts_recycle_unsent(struct engine *engine);
+
 /* Give the slots of ended threads back, after what accounts_put() put was committed; how many. */
 u32 accounts_recycle(struct engine *engine);
+
+/* What was hit and ran up to here is of no recording. */
+void counters_begin(const struct engine *engine);
 
 /* Latencies, hits, programs and, if they were read, the kernel's counts of CPUs. */
 bool counters_put(struct engine *engine, bool has_counts);

@@ -58,7 +58,7 @@ int uprobes_attach(struct engine *engine, const struct plan *plan, const struct 
 		   bool is_dense)
 {
 	static struct group group;
-	enum link_group links = is_dense ? LINKS_DENSE : LINKS_RARE;
+	enum link_group links = is_dense ? LINKS_TRAPS : LINKS_RARE;
 
 	if (engine->settings.beside)
 		links = links_beside(links);

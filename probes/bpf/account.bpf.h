@@ -93,6 +93,15 @@ static __always_inline void count_hit(u64 cookie)
 		__sync_fetch_and_add(&value->count[COOKIE_SITE(cookie)], 1);
 }
 
+/* The operations that tell how much was done: hit_price.h of the recorder. */
+static __always_inline void count_send(void)
+{
+	u32 shard = this_shard();
+	struct site_hits *value = bpf_map_lookup_elem(&hits, &shard);
+	if (value)
+		__sync_fetch_and_add(&value->sends, 1);
+}
+
 static __always_inline void count_begun(u64 cookie)
 {
 	u32 shard = this_shard();

@@ -269,6 +269,7 @@ struct site_hits {
 	u64 count[MAX_SITES];
 	u64 begun[MAX_SITES];  /* phases that its hits began */
 	u64 healed[MAX_SITES]; /* those of them whose end was not seen */
+	u64 sends;	       /* of the target's threads, not of its sites */
 };
 
 struct sample_key {

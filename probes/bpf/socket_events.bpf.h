@@ -51,6 +51,7 @@ static __always_inline void send_ends(u64 socket, s32 result)
 	u64 now = slot ? socket_used(slot) : 0;
 	if (!now)
 		return;
+	count_send();
 	if (config.flow)
 		flow_sent(slot, socket, result, now);
 	else

@@ -32,8 +32,8 @@ SETTINGS: Final = (
 OFFSETS: Final = ("version", "rwstate", "shutdown", "state", "hit", "session", "session_cipher",
                   "cipher_id", "server")  # fmt: skip
 LATENCY_SHARD_BYTES: Final = PHASE_CELLS * LATENCY_BUCKETS * 8
-# struct site_hits: hits, phases begun, and those of them whose end was not seen.
-SITE_HITS_BYTES: Final = 3 * MAX_SITES * 8
+# struct site_hits: hits, phases begun, and those of them whose end was not seen; then sends.
+SITE_HITS_BYTES: Final = (3 * MAX_SITES + 1) * 8
 ACCESSORS: Final = {
     "ssl_version": "off_version",
     "ssl_rwstate": "off_rwstate",

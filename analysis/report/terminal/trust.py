@@ -78,6 +78,7 @@ def observer(health: Json, width: int) -> RenderableType:
         for loss in health["losses"]
     ]
     lines += [f"{effect['label']}: {_cost(effect, None)}" for effect in observer["effects"][:-1]]
+    lines += _hit_cost(observer)
     if observer["budget_choice"]:
         lines.append(observer["budget_choice"])
     if pids := observer["recorded_with"]:
@@ -107,6 +108,25 @@ def observer(health: Json, width: int) -> RenderableType:
             f"{quantities.time(observer['probe_ns'])} in total; nothing is subtracted for them"
         )
     return Group(Text(), *(console.sentence(line, width, style="dim") for line in lines))
+
+
+def _hit_cost(observer: Json) -> Iterable[str]:
+    """Where the overhead has the cost of a probe hit from."""
+    if not observer["hit_cost_source"]:
+        return
+    measured = ""
+    if observer["hit_cost_ns"] is not None:
+        ends = (quantities.time(observer[f"hit_cost_{end}_ns"]) for end in ("low", "high"))
+        measured = (
+            f"{quantities.time(observer['hit_cost_ns'])} a hit ({'..'.join(ends)}; "
+            f"{quantities.count(observer['hit_cost_pair_count'])} pairs of stretches)"
+        )
+    if observer["hit_cost_source"] == "measured":
+        yield f"probe hits cost what was measured in this server: {measured}"
+    elif measured:
+        yield f"probe hits cost the default: what was measured here is too uncertain, {measured}"
+    else:
+        yield "probe hits cost the default: not measured in this server"
 
 
 def _shared(pids: str) -> str:

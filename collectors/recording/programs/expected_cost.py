@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What measuring was expected to cost, and how a budget is used, from what the recorder chose."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
+
+from tlstax.collectors.capture import schema
 
 FLOOR_CPUS: Final = 0.1
 """A server that uses less CPU is counted as using this much: FLOOR_CPUS of budget.h."""
@@ -31,6 +33,17 @@ def shares_of_budget(budget: Any) -> dict[str, float]:
     """The same of a choice."""
     by_cause = (budget.probes_ns, budget.scheduler_ns, budget.samples_ns, budget.recorder_ns)
     return shares_of(by_cause, budget.base_ns)
+
+
+def hit_cost_facts(price: Any) -> Iterator[schema.Meta]:
+    """Where the cost of a hit comes from, and what was measured in the server; None: nothing."""
+    is_used = price is not None and price.is_used
+    yield schema.Meta("hit_cost_source", "measured" if is_used else "default")
+    if price is None:
+        return
+    for end in ("", "low_", "high_"):
+        yield schema.Meta(f"hit_cost_{end}ns", str(getattr(price, f"{end or 'hit_'}ns")))
+    yield schema.Meta("hit_cost_pair_count", str(price.pairs_count))
 
 
 def budget_is_continuous(budget: Any) -> bool:

@@ -77,6 +77,7 @@ class Totals:
         self.error: Any = None
         self.end: Any = None
         self.budget: Any = None  # how it is used, by the trial; None without one
+        self.hit_price: Any = None  # the last estimate; None: there was none
         self.functions = FunctionTotals()
         self._mappings: dict[tuple[int, int], tuple[Any, bytes]] = {}
         self.kernel_names: dict[int, tuple[str, int]] = {}
@@ -112,8 +113,9 @@ class Totals:
                 ("QUOTA", self._take_quotas),
                 ("KERNEL_NAME", self._take_kernel_names),
                 ("BUDGET", self._take_budget),
-                ("ERROR", self._take_error),
-                ("END", self._take_end),
+                ("HIT_PRICE", self._keeper("hit_price")),
+                ("ERROR", self._keeper("error")),
+                ("END", self._keeper("end")),
                 *self.functions.takers(),
             )
         }
@@ -191,14 +193,12 @@ class Totals:
         if self.start.cpus_count > CPUS_MOST:
             raise ValueError(f"{self.start.cpus_count} CPUs")
 
-    def _take_error(self, content: bytes) -> None:
-        self.error = record("error", content)
+    def _keeper(self, name: str) -> Callable[[bytes], None]:
+        """Keeps the last structure of a kind."""
+        return lambda content: setattr(self, name, record(name, content))
 
     def _take_budget(self, content: bytes) -> None:
         self.budget = budget_of(content)
-
-    def _take_end(self, content: bytes) -> None:
-        self.end = record("end", content)
 
     def _take_mapping(self, content: bytes) -> None:
         for entry, path in counted("mapping", content, "path_bytes", 1):

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a probe hit costs in the process, as the recorder measures it in stretches with and without.
+
+The process is threads that send each other a byte in turn; three dense probes are hit for each.
+"""
+
+import io
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Ledger, Probe, Window
+from tlstax.collectors.host import bpf
+from tlstax.collectors.host.features import HOST
+from tlstax.collectors.host.trial_code import count_program, counter_map, kept
+from tlstax.collectors.placement.model import Plan
+from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.preflight.safety import Safety
+from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream.frames import Reading, read_frames, record
+from tlstax.collectors.recording.stream.plan_file import plan_file_text
+from tlstax.collectors.recording.stream_recording import import_stream
+from tlstax.tests.kernel.recorder_runs import OK, PROGRAM, Leftover, Record, Started
+from tlstax.tests.patience import COMMAND_S
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.needs("btf", "uprobes"),
+    pytest.mark.skipif(not HOST.socket_events, reason="this kernel lacks events of sockets"),
+]
+LOAD_MS, WORK_US, PAIRS_USED = 120_000, 10, 16
+SOON_S: Final = 3.0
+"""All pairs take longer."""
+
+
+class Target(NamedTuple):
+    process: "subprocess.Popen[bytes]"
+    plan: Plan
+    path: Path
+    program: Path
+
+
+class Recorded(NamedTuple):
+    capture: Path
+    price: Any
+    """The last estimate; None: there was none."""
+    per_hit_ns: float
+    """What windows say that a hit cost."""
+
+
+@pytest.fixture
+def target(program: Path, started: Started, repository: Path, tmp_path: Path) -> Target:
+    process = started(program, "load", 1, LOAD_MS, WORK_US)
+    found, plan = plan_in_child(process.pid, extra=repository / "tests/testprogs")
+    path = tmp_path / "load.plan"
+    path.write_text(plan_file_text(found, plan, Safety()))
+    return Target(process, plan, path, program)
+
+
+def go(target: Target) -> None:
+    assert target.process.stdin is not None
+    target.process.stdin.write(b"g")
+    time.sleep(0.2)
+
+
+def frames_named(name: str, stream: bytes) -> list[Any]:
+    number = definition().number(name.upper())
+    frames = read_frames(io.BytesIO(stream), Reading())
+    return [record(name, frame.content) for frame in frames if frame.type == number]
+
+
+def recorded(target: Target, spawn: Record, *options: str) -> Recorded:
+    """Record, with `--measure-hits`."""
+    stream, capture = target.path.with_suffix(".stream"), target.path.with_suffix(".tlstax")
+    stream.unlink(missing_ok=True)
+    command = [PROGRAM, "--plan", target.path, "--pid", target.process.pid, "--measure-hits"]
+    command += ["--output", stream, *options]
+    recorder = spawn([str(part) for part in command], stderr=subprocess.PIPE)
+    _, said = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK, said
+    with stream.open("rb") as file:
+        import_stream(file, stream.name, capture, overwrite=True)
+    windows = frames_named("window", stream.read_bytes())
+    with CaptureReader.open(capture) as reader:
+        hits = sum(row.hits_count for row in reader.rows(Probe) if row.kind.startswith("u"))
+    per_hit_ns = sum(w.probes_ns for w in windows[1:]) / hits if hits else 0.0
+    prices = frames_named("hit_price", stream.read_bytes())
+    return Recorded(capture, prices[-1] if prices else None, per_hit_ns)
+
+
+@contextmanager
+def trapped(target: Target) -> Iterator[None]:
+    """The process traps at all places of the plan anyway, for a program that counts."""
+    with ExitStack() as stack:
+        counter = counter_map(stack)
+        program = bpf.load_program(
+            bpf.ProgramType.KPROBE, count_program(counter), bpf.ATTACH_UPROBE_MULTI
+        )
+        kept(stack, program)
+        path, pid = str(target.program), target.process.pid
+        sites = [site for site in target.plan.sites if site.object.path == path]
+        offsets = sorted({site.file_offset for site in sites if "load" in site.function})
+        assert len(offsets) > 2
+        cookies = [0] * len(offsets)
+        kept(stack, bpf.attach_uprobe_multi(program, path, offsets, cookies, pid, False))
+        yield
+
+
+@pytest.mark.timing
+def test_a_hit_costs_windows_what_was_measured(
+    target: Target, spawn: Record, leftover: Leftover
+) -> None:
+    """A hit is cheaper where the process traps anyway: the rest is the program."""
+    go(target)
+    alone = recorded(target, spawn, "--for", "1s")
+    assert leftover() == set()
+    assert alone.price is not None
+    assert alone.price.pairs_count >= PAIRS_USED
+    assert alone.price.is_used, (alone.price.low_ns, alone.price.high_ns)
+    assert alone.price.low_ns <= alone.price.hit_ns <= alone.price.high_ns
+    assert alone.per_hit_ns == pytest.approx(alone.price.hit_ns, rel=0.15)
+    with CaptureReader.open(alone.capture) as reader:
+        meta, windows = reader.meta(), list(reader.rows(Window))
+    assert meta["hit_cost_source"] == "measured"
+    assert meta["hit_cost_ns"] == str(alone.price.hit_ns)
+    assert {row.level for row in windows} == {"full"}, "no stretch is in the recording"
+    with trapped(target):
+        beside = recorded(target, spawn, "--for", "1s")
+    assert beside.price is not None
+    assert beside.price.hit_ns < 0.75 * alone.price.hit_ns
+
+
+@pytest.mark.timing
+def test_with_a_budget_a_stretch_precedes_each_dense_window(target: Target, spawn: Record) -> None:
+    """What happens in it is in no ledger."""
+    go(target)
+    made = recorded(target, spawn, "--budget", "10%", "--for", "20s")
+    with CaptureReader.open(made.capture) as reader:
+        windows = {row.window_id: row for row in reader.rows(Window)}
+        rows = list(reader.rows(Ledger))
+    assert made.price is not None, [row.level for row in windows.values()]
+    assert made.price.pairs_count >= 8
+    ordered = list(windows.values())
+    assert all(a.end_ns == b.start_ns for a, b in pairwise(ordered))
+    assert {windows[row.window_id].level for row in rows} == {"full"}
+    for window in ordered[1:-1]:
+        spent_ns = sum(row.time_ns for row in rows if row.window_id == window.window_id)
+        length_ns = window.end_ns - window.start_ns
+        assert spent_ns <= 4.2 * length_ns, "two threads, main, and short ones"
+
+
+@pytest.mark.timing
+def test_an_idle_process_is_not_waited_for(target: Target, spawn: Record) -> None:
+    began_s = time.monotonic()
+    made = recorded(target, spawn, "--for", "500ms")
+    assert time.monotonic() - began_s < SOON_S
+    assert made.price is None
+    with CaptureReader.open(made.capture) as reader:
+        assert reader.meta()["hit_cost_source"] == "default"
+
+
+@pytest.mark.timing
+def test_it_ends_while_it_measures(
+    target: Target, spawn: Record, leftover: Leftover, breakpoints: Callable[[int], int]
+) -> None:
+    go(target)
+    command = [PROGRAM, "--plan", target.path, "--pid", target.process.pid, "--measure-hits"]
+    recorder = spawn(
+        [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    until_s = time.monotonic() + COMMAND_S
+    while not breakpoints(target.process.pid) and time.monotonic() < until_s:
+        time.sleep(0.02)
+    time.sleep(0.3)
+    recorder.send_signal(signal.SIGINT)
+    began_s = time.monotonic()
+    _, said = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK, said
+    assert time.monotonic() - began_s < SOON_S
+    assert breakpoints(target.process.pid) == 0
+    assert leftover() == set()
