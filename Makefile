@@ -451,7 +451,7 @@ check-storm: root-check-storm test-install ## attach every 2 s to a server in a 
 	$(BIN)/python tests/truth/storm.py --minutes $(MINUTES) --kills $(KILLS)
 
 .PHONY: check-causes
-check-causes: root-check-causes test-install packages-servers ## inject causes into real servers and score all findings (about 40 minutes); MODE=default: recorded by `tlstax attach PID` (2 hours); BLIND=SEED: cases and 200 healthy loads drawn from it (2 hours, 4 with MODE=default); KEEP=DIR: keep the recordings; CASES="NAME ...": these only
+check-causes: root-check-causes test-install packages-servers ## inject causes into real servers and score all findings (about 50 minutes); MODE=default: recorded by `tlstax attach PID` (3 hours); BLIND=SEED: cases and 200 healthy loads drawn from it (2 hours, 7 with MODE=default); KEEP=DIR: keep the recordings; CASES="NAME ...": these only
 	$(BIN)/python tests/truth/causes/check.py $(if $(BLIND),--blind $(BLIND)) $(if $(MODE),--mode $(MODE)) $(if $(KEEP),--keep $(KEEP)) $(CASES)
 
 # Of captures that are there: CAPTURES="lab-out/*/*.tlstax". It records nothing.

@@ -35,7 +35,7 @@ MODES = {
     mode.name: mode
     for mode in (
         Mode("none", None),
-        Mode("default", (), 5),
+        Mode("default", (), 10),
         Mode("flow", ("--level", "flow", "--calibrate", "--budget", "none"), 5),
         Mode("windows", ("--level", "record", "--budget", "5%"), 10),
     )

@@ -63,9 +63,10 @@ def _small_pool(**more: object) -> Injection:
 
 
 def _encrypted(kind: str, **more: object) -> Injection:
-    """The same with pages that are decrypted as they are read."""
+    """Pages that are decrypted as they are read, ten for each query."""
     made = Injection(
-        kind=kind, storage=Storage(encrypted=True, buffer_pool_mb=16), rows=200_000,
+        script="select_random_points", kind=kind, rows=200_000,
+        storage=Storage(encrypted=True, buffer_pool_mb=16),
         sysbench=("--rand-type=uniform",),
     )  # fmt: skip
     return replace(made, **more)  # type: ignore[arg-type]
@@ -129,8 +130,8 @@ MORE = {
         ("tde_reads",),
         (
             _encrypted("mariadb102"),
-            _encrypted("mariadb102", script="oltp_read_only", threads=1),
-            _encrypted("mariadb102", threads=4, rows=200_000),
+            _encrypted("mariadb102", threads=1),
+            _encrypted("mariadb102", threads=4, tls=False),
         ),
         ("disk_reads", "cipher_without_hardware", "run_queue"),
     ),

@@ -12,10 +12,12 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
+from tlstax import TlstaxError
 from tlstax.certs.generate import Certificates, KeyKind, generate, write_private
 from tlstax.tests.truth.causes.programs import HERE, ready, started
 from tlstax.workloads.servers import configuration
 from tlstax.workloads.servers.mariadb import PrivateServer
+from tlstax.workloads.servers.status import StatusSession
 from tlstax.workloads.transports.namespaces import ip
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -41,24 +43,33 @@ def starved(pid: int, count: int) -> Iterator[None]:
 
 @contextmanager
 def locking(server: PrivateServer, held_s: float, free_s: float) -> Iterator[None]:
-    """Another session that locks the table for writing again and again."""
-    over = threading.Event()
+    """Another session that locks the table for writing again and again.
 
-    def work() -> None:
-        with server.open_administrator() as session:
+    It connects before the load begins, which may leave it no CPU time to do so. AssertionError if
+    it ended: what was recorded has no lock in it.
+    """
+    over = threading.Event()
+    failed: list[TlstaxError] = []
+
+    def work(session: StatusSession) -> None:
+        try:
             while not over.is_set():
                 session.query(f"LOCK TABLES {configuration.DATABASE}.sbtest1 WRITE")
                 over.wait(held_s)
                 session.query("UNLOCK TABLES")
                 over.wait(free_s)
+        except TlstaxError as error:
+            failed.append(error)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    with server.open_administrator() as session:
+        thread = threading.Thread(target=work, args=(session,))
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+        assert not failed, f"the table was not locked: {failed[0]}"
 
 
 @contextmanager

@@ -100,7 +100,7 @@ def test_what_has_no_budget_is_not_recorded_as_the_default() -> None:
     assert check.in_mode(Injection(functions=("cipher",)), MODES["flow"]) is None
     made = check.in_mode(Injection(), MODES["default"])
     assert made is not None
-    assert (made.mode, made.seconds) == ("default", 30.0)
+    assert (made.mode, made.seconds) == ("default", 60.0)
     with pytest.raises(AssertionError, match="no budget"):
         Recording(1, Path("x"), 1.0, clients=(2,)).make(MODES["default"])
 
