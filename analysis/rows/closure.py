@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tlstax.analysis.rows import closure_counts
-from tlstax.analysis.rows.closure_counts import Pair
+from tlstax.analysis.rows.closure_counts import Pair, Span
 from tlstax.analysis.rows.tables import Tables
-from tlstax.collectors.capture.schema import ProcessClock, Window
 
 OBSERVED_NS: Final = 1_000_000_000
 """Less observed time is not judged."""
@@ -168,7 +167,7 @@ class Sums:
     """End of the last span, and the slowest reading of those that join up to it."""
 
     def add(
-        self, span: "Span", states: Mapping[int, Mapping[str, int]], steal: Mapping[int, int]
+        self, span: Span, states: Mapping[int, Mapping[str, int]], steal: Mapping[int, int]
     ) -> None:
         """Another span, in order of time; by window: the ledger's times and the host's steal."""
         row = span.row
@@ -191,29 +190,6 @@ class Sums:
         self.handed_ns += row.handed_ns
         self.thread_count += row.thread_count
         self.account_count += row.account_count
-
-
-class Span(NamedTuple):
-    """The windows between two readings of the kernel's counts, and what these grew by."""
-
-    windows: list[Window]
-    row: ProcessClock
-
-    @property
-    def observed_ns(self) -> int:
-        """Their length."""
-        return sum(window.end_ns - window.start_ns for window in self.windows)
-
-
-def spans(tables: Tables) -> list[Span]:
-    """In order of time. Those that these tables have a part of only are left out."""
-    windows = {row.window_id: row for row in tables.windows}
-    found = [
-        Span([windows[window_id] for window_id in ids], row)
-        for row in tables.process_clocks
-        if (ids := closure_counts.covered(row, windows.keys()))
-    ]
-    return sorted(found, key=lambda span: span.windows[0].start_ns)
 
 
 def check(tables: Tables) -> list[Check]:
@@ -242,7 +218,7 @@ def cpu_times(tables: Tables) -> dict[int, tuple[int, int]]:
         if row.state == "on_cpu":
             on_cpu_ns[row.window_id] += row.time_ns
     times = {}
-    for windows, clock in spans(tables):
+    for windows, clock in closure_counts.spans(tables):
         if clock.process_cpu_ns is not None:
             spent_ns = sum(on_cpu_ns[window.window_id] for window in windows) - clock.handed_ns
             times[clock.window_id] = spent_ns, clock.process_cpu_ns
@@ -261,7 +237,7 @@ def agreement(times: Mapping[int, tuple[int, int]], window_ids: Iterable[int]) -
 
 def observed(tables: Tables) -> list[Sums]:
     """The whole recording, then each stretch of at least a second of observed time."""
-    found = spans(tables)
+    found = closure_counts.spans(tables)
     if not found:
         return []
     states: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))

@@ -54,6 +54,29 @@ def covered(row: ProcessClock | ThreadClock, known: Collection[int]) -> range:
     return ids if all(window_id in known for window_id in ids) else range(0)
 
 
+class Span(NamedTuple):
+    """The windows between two readings of the kernel's counts, and what these grew by."""
+
+    windows: list[Window]
+    row: ProcessClock
+
+    @property
+    def observed_ns(self) -> int:
+        """Their length."""
+        return sum(window.end_ns - window.start_ns for window in self.windows)
+
+
+def spans(tables: Tables) -> list[Span]:
+    """In order of time. Those that these tables have a part of only are left out."""
+    windows = {row.window_id: row for row in tables.windows}
+    found = [
+        Span([windows[window_id] for window_id in ids], row)
+        for row in tables.process_clocks
+        if (ids := covered(row, windows.keys()))
+    ]
+    return sorted(found, key=lambda span: span.windows[0].start_ns)
+
+
 def pairs(tables: Tables) -> dict[str, list[Pair]]:
     """By figure; a figure without a reference is absent or empty."""
     return {

@@ -15,7 +15,8 @@ struct windows {
 	bool is_full;	  /* the last window had no room */
 	u64 last_end_ns;
 	struct process_counts counts; /* as they were read last */
-	u64 counts_ns;		      /* and when the window ended that has them */
+	u64 first_counts_ns;	      /* when the window ended that had the first since the level */
+	u64 counts_ns;		      /* and that which has these */
 	bool has_unsent_counts;	      /* they were read for a window that had no room */
 	u32 wait_share;
 	double walks_most; /* a second */

@@ -20,6 +20,7 @@ from tlstax import TlstaxError
 from tlstax.__main__ import main
 from tlstax.collectors.capture.schema import Gap, Handshake, Ledger, Meta, Probe, Thread, Window
 from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream.frames import Reading, read_frames, record
 from tlstax.collectors.recording.stream.tables_file import process_tables, write_tables
 from tlstax.collectors.recording.stream_recording import import_stream
 from tlstax.tests.kernel.recorder_runs import (
@@ -265,3 +266,20 @@ def test_damaged_tables_are_refused(
     assert path is not None
     path.write_bytes(change(path.read_bytes()))
     assert why in refused(record_it(), USAGE)
+
+
+def test_the_kernels_counts_are_read_at_both_ends_and_seldom_between(record_it: Record) -> None:
+    """Soon at first: after 0.25, 0.5, 1 and 2.5 s. With thousands of threads they are the cost."""
+    recorder = record_it("--window", "250ms", "--for", "4s")
+    stream, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK, errors
+    wanted = definition().number("WINDOW")
+    windows = [
+        record("window", frame.content)
+        for frame in read_frames(io.BytesIO(stream), Reading())
+        if frame.type == wanted
+    ]
+    read = [window.has_counts for window in windows]
+    assert (read[0], read[1], read[-1]) == (1, 1, 1)
+    assert sum(read) <= 7 < len(read)
+    assert all(window.thread_count for window in windows)

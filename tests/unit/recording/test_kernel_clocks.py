@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tlstax.analysis.rows import closure
+from tlstax.analysis.rows import closure, closure_counts
 from tlstax.analysis.rows.tables import Tables, load
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.recording.stream.replay import UNKNOWN
@@ -140,9 +140,9 @@ def test_a_span_of_which_a_part_is_there_is_not_judged(parts: list[Part], tmp_pa
     """As where a capture begins while the recording goes on."""
     tables = recorded(parts, seconds(read=(0, 2, 4)), tmp_path)
     part = replace(tables, windows=[row for row in tables.windows if row.window_id > 1])
-    assert [span.row.window_id for span in closure.spans(part)] == [4]
+    assert [span.row.window_id for span in closure_counts.spans(part)] == [4]
     (whole,) = closure.observed(part)
     assert whole.on_cpu_ns == whole.process_cpu_ns == 2 * BUSY_NS
     assert closure.cpu_times(part).keys() == {4}
     wild = [row._replace(window_count=1 << 62) for row in tables.process_clocks]
-    assert not closure.spans(replace(tables, process_clocks=wild))
+    assert not closure_counts.spans(replace(tables, process_clocks=wild))
