@@ -17,7 +17,8 @@ umask 077; fail() {{ echo "tlstax: $1" >&2; exit 3; }}; \
 [ "$(uname -m)" = {machine} ] || fail "this host is $(uname -m), the recorder is for {machine}"; \
 for d in {directories}; do {is_fit} && f=$(mktemp "$d/tlstax-XXXXXXXXXX" 2>/dev/null) && break; \
 done; [ -n "$f" ] || fail "{nowhere}"; \
-exec 3<>"$f"; rm -f "$f"; head -c {size} >&3; \
+exec 3<>"$f"; rm -f "$f"; head -c {size} >&3 || \
+fail "no room for {size} bytes in $d: give --remote-dir"; \
 [ "$(wc -c </proc/self/fd/3)" -eq {size} ] || fail "the line was cut"; \
 t=$(mktemp -d "$d/tlstax-XXXXXXXXXX") || fail "no directory can be made in $d"; \
 trap "rm -rf $t" EXIT; trap "exit 3" HUP INT TERM PIPE; \

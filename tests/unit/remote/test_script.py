@@ -34,6 +34,18 @@ def test_a_line_that_is_cut_while_copying_leaves_nothing(tmp_path: Path, receive
     assert list(tmp_path.iterdir()) == []
 
 
+def test_no_room_is_not_called_a_line_that_was_cut(tmp_path: Path) -> None:
+    destination = Destination("db1", directory=str(tmp_path))
+    command = destination.command(script(destination, 4096))[-1]
+    limited = f"ulimit -f 1; {command}"  # as a directory in memory that is full
+    done = subprocess.run(
+        ["sh", "-c", limited], input=b"x" * 4096, capture_output=True, check=False
+    )
+    assert f"no room for 4096 bytes in {tmp_path}: give --remote-dir" in done.stderr.decode()
+    assert done.returncode == 3
+    assert list(tmp_path.iterdir()) == []
+
+
 def is_received(pid: int, there: Path) -> bool:
     """Whether the shell has opened the file that it receives into."""
     try:
