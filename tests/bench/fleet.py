@@ -202,7 +202,8 @@ def text(
     cpus = len(os.sched_getaffinity(0))
     where = (
         f"Written {datetime.date.today()} on {cpus} CPUs ({platform.machine()}, Linux "
-        f"{platform.release()}), DuckDB {duckdb.__version__}, by `make bench-fleet`."
+        f"{platform.release()}), DuckDB {duckdb.__version__}, by `make bench-fleet`; load average "
+        f"of the last 15 minutes {os.getloadavg()[2]:.0f}."
     )
     lines = [
         "# A data set of many hosts: size and speed",

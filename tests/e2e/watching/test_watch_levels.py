@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`tlstax watch` at level `flow` where the budget has room for it, else in stretches: it says which.
+"""`tlstax watch` at level `flow` where the budget has room, else in stretches: it says which.
 
 What a rollup does not have was not observed: `interval` says for how long each level was.
 """
