@@ -504,7 +504,7 @@ test-chroots: root-test-chroots test-install packages-chroots dist ## install th
 test-servers: root-test-servers test-install packages-servers ## end-to-end tests on servers with every TLS library (npm, maven, apt)
 	TLSTAX_SERVERS="mysql56 mysql57 mysql80 mysql97 mariadb102 mariadb1011 mariadb mariadb118" \
 		$(PYTEST) $(addprefix tests/e2e/servers/test_,tls_libraries.py plans.py server_work.py at_rest.py x_protocol.py) \
-		$(addprefix tests/e2e/recording/test_,functions.py flow.py odd_clients.py)
+		tests/e2e/recording/test_functions.py $(addprefix tests/e2e/levels/test_,flow.py odd_clients.py)
 
 .PHONY: test-transports
 test-transports: root-test-transports test-install packages-transports ## end-to-end tests over every tunnel, cipher and proxy; known round trips

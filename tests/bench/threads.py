@@ -31,7 +31,7 @@ from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.probes.model import Level
 from tlstax.tests.bench.switched import put
 from tlstax.tests.bench.watching import interval
-from tlstax.tests.e2e.recording.raw_client import RawClient
+from tlstax.tests.e2e.levels.raw_client import RawClient
 from tlstax.tests.loader.loaded import enable_statistics
 from tlstax.tests.loader.native import Engine, Options
 from tlstax.workloads.servers.mariadb import PrivateServer

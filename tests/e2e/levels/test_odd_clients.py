@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 import pytest
 
 from tlstax.collectors.host.features import HOST
-from tlstax.tests.e2e.recording.both_levels import Both, watched
-from tlstax.tests.e2e.recording.raw_client import (
+from tlstax.tests.e2e.levels.both_levels import Both, watched
+from tlstax.tests.e2e.levels.raw_client import (
     CLOSE,
     EXECUTE,
     LONG_DATA,
