@@ -61,7 +61,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-arm64 test-suspend test-chroots test-ssh test-fleet-rounds soak-watch fleet-captures check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif tax-pairs check-mutants check-threads check-closure check-storm
+AS_ROOT += test-arm64 test-suspend test-chroots test-ssh test-fleet-rounds soak-watch fleet-captures check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif tax-pairs check-mutants check-threads check-closure check-storm check-levels check-default bench-threads
 
 .PHONY: help
 help: ## list the targets
@@ -351,6 +351,10 @@ bench-placement: root-bench-placement test-install ## overhead of planned probes
 bench-recorder: root-bench-recorder test-install ## what the static recorder costs with 100, 1,000 and 5,000 threads (2 minutes)
 	$(BIN)/python tests/bench/recorder.py
 
+.PHONY: bench-threads
+bench-threads: root-bench-threads test-install ## what an event costs by the number of threads, CPUs and connections: the tables of docs/measurements/threads.md (5 minutes, quiet host)
+	$(BIN)/python tests/bench/threads.py --page docs/measurements/threads.md
+
 .PHONY: plan-table
 plan-table: python-dev ## write docs/measurements/placement-exits.md: how the end of each boundary is seen on each installed server
 	$(BIN)/python tests/plan_table.py docs/measurements/placement-exits.md
@@ -444,6 +448,16 @@ $(VENV)/.ready-engines: $(VENV)/.ready-dev
 check-threads: root-check-threads test-install ## 5,000 connections of a real server have an account each; a report tells what finds no room (3 minutes)
 	$(BIN)/python tests/truth/many_threads.py
 
+.PHONY: check-levels check-default
+check-levels: root-check-levels test-install packages-servers ## levels flow and record on eight servers and five loads, and the split of commands against probes alone (40 minutes, quiet host)
+	rm -f levels.rows
+	$(BIN)/python tests/truth/levels/measure.py --rows levels.rows
+	$(BIN)/python tests/truth/levels/measure.py --rows levels.rows --page docs/measurements/flow.md
+	rm -f levels.rows
+
+check-default: root-check-default test-install ## default options on a server at a fifth of a CPU and on one with 5,000 connections: time in the ledger, handshakes, cost (10 minutes, quiet host)
+	$(BIN)/python tests/truth/default_options.py
+
 .PHONY: check-storm
 check-storm: MINUTES ?= 20
 check-storm: KILLS ?= 200
@@ -496,7 +510,7 @@ test-chroots: root-test-chroots test-install packages-chroots dist ## install th
 test-servers: root-test-servers test-install packages-servers ## end-to-end tests on servers with every TLS library (npm, maven, apt)
 	TLSTAX_SERVERS="mysql56 mysql57 mysql80 mysql97 mariadb102 mariadb1011 mariadb mariadb118" \
 		$(PYTEST) $(addprefix tests/e2e/servers/test_,tls_libraries.py plans.py server_work.py at_rest.py x_protocol.py) \
-		$(addprefix tests/e2e/recording/test_,functions.py flow.py odd_clients.py)
+		tests/e2e/recording/test_functions.py $(addprefix tests/e2e/levels/test_,flow.py odd_clients.py)
 
 .PHONY: test-transports
 test-transports: root-test-transports test-install packages-transports ## end-to-end tests over every tunnel, cipher and proxy; known round trips

@@ -199,6 +199,10 @@ class Engine:
         self._object.run_iterator("each_thread")
         self.maps.mark_gone()  # while no probe was attached
 
+    def walk_waits(self, share: int) -> None:
+        """Walk the stacks of one in so many waits (a power of two)."""
+        self._set_control(offcpu_mask=share - 1)
+
     def attach_rare(self) -> None:
         """Attach the boundaries that connections and handshakes cross."""
         if not self._is_dense:

@@ -8,6 +8,7 @@
  * + N     start N threads, which wait
  * - N     end the N threads that were started last
  * ! US    every second thread spins for US microseconds of its own CPU time, all at once
+ * p N     threads wake each other: two tokens go round through all threads, N hops in all
  * c N     start and join N threads, one after the other, on two CPUs at the same time
  * r TID   start a thread with this id, which spins for 20 ms (needs CAP_SYS_ADMIN)
  */
@@ -17,6 +18,8 @@
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +39,8 @@ struct member {
 static struct member members[THREADS_MOST];
 static int members_count;
 static sem_t done;
+static atomic_long hops_left;
+static bool is_relay;
 
 static void die(const char *what)
 {
@@ -57,12 +62,23 @@ static void spin(uint64_t ns)
 		;
 }
 
+/* Wake the next one, until all hops are done. */
+static void pass_on(const struct member *member)
+{
+	long next = (member - members + 1) % members_count;
+	sem_post(atomic_fetch_sub(&hops_left, 1) > 0 ? &members[next].order : &done);
+}
+
 static void *obey(void *argument)
 {
 	struct member *member = argument;
 	for (;;) {
 		while (sem_wait(&member->order))
 			;
+		if (is_relay) {
+			pass_on(member);
+			continue;
+		}
 		if (!member->spin_ns)
 			return NULL;
 		spin(member->spin_ns);
@@ -110,6 +126,18 @@ static void work(long us)
 	for (int i = 0; i < members_count; i += 2)
 		while (sem_wait(&done))
 			;
+}
+
+static void relay(long hops)
+{
+	is_relay = true;
+	atomic_store(&hops_left, hops);
+	sem_post(&members[0].order);
+	sem_post(&members[members_count / 2].order);
+	for (int token = 0; token < 2; token++)
+		while (sem_wait(&done))
+			;
+	is_relay = false;
 }
 
 static void *nothing(void *argument)
@@ -206,6 +234,8 @@ int main(void)
 			shrink(number);
 		else if (order == '!')
 			work(number);
+		else if (order == 'p' && members_count)
+			relay(number);
 		else if (order == 'c')
 			churn_twice(number);
 		else if (order == 'r')

@@ -142,12 +142,17 @@ def beyond_room(directory: Path) -> bool:
     return bool(head.startswith(f"{THREADS - ROOM:,} of {THREADS:,} threads found no room"))
 
 
+def more_files(least: int) -> None:
+    """Allow as many open files as the host does."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most < least:
+        raise SystemExit(f"needs {least:,} open files, and the hard limit is {most:,}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def main() -> int:
     """Both of them."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most < FILES_LEAST:
-        raise SystemExit(f"needs {FILES_LEAST:,} open files, and the hard limit is {most:,}")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    more_files(FILES_LEAST)
     with tempfile.TemporaryDirectory(prefix="tlstax-threads-") as name:
         results = [beyond_room(Path(name)), server_threads(Path(name))]
     return 0 if all(results) else 1

@@ -20,7 +20,7 @@ from tlstax.collectors.host.features import HOST
 from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.probes.model import Level
-from tlstax.tests.e2e.recording.both_levels import Both, watched
+from tlstax.tests.e2e.levels.both_levels import Both, watched
 from tlstax.workloads.servers.configuration import DATABASE
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.programs import Binaries

@@ -25,7 +25,7 @@ from tlstax.collectors.host.features import HOST
 from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
 from tlstax.probes.model import Level
-from tlstax.tests.e2e.recording.both_levels import watched
+from tlstax.tests.e2e.levels.both_levels import watched
 from tlstax.workloads.servers.catalogue import find_kind
 from tlstax.workloads.servers.configuration import USER_TLS
 from tlstax.workloads.servers.lab_server import open_server

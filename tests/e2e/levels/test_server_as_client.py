@@ -17,8 +17,8 @@ from typing import Final
 import pytest
 
 from tlstax.collectors.host.features import HOST
-from tlstax.tests.e2e.recording.both_levels import Both, watched
-from tlstax.tests.e2e.recording.test_flow import agree
+from tlstax.tests.e2e.levels.both_levels import Both, watched
+from tlstax.tests.e2e.levels.test_flow import agree
 from tlstax.tests.e2e.recording.test_statements import POOL, Connection, connected
 from tlstax.workloads.servers.configuration import DATABASE, USER_TLS
 from tlstax.workloads.servers.mariadb import PrivateServer

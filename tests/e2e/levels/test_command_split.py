@@ -24,7 +24,7 @@ from tlstax.collectors.recording.by_recorder.stretch_times import STRETCH_MS
 from tlstax.collectors.recording.request import Request
 from tlstax.probes.model import Level
 from tlstax.tests.background_load import in_background
-from tlstax.tests.e2e.recording.both_levels import Watcher
+from tlstax.tests.e2e.levels.both_levels import Watcher
 from tlstax.tests.loader.native import Engine, Options
 from tlstax.tests.safe_programs import safe_programs
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench

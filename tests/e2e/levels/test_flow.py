@@ -25,7 +25,7 @@ from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.programs.ledger_layout import bucket_bounds
 from tlstax.collectors.recording.request import Request
 from tlstax.probes.model import Level
-from tlstax.tests.e2e.recording.both_levels import Both, watched
+from tlstax.tests.e2e.levels.both_levels import Both, watched
 from tlstax.tests.e2e.recording.test_statements import POOL, connected
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.results import Arm
