@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tlstax.probes.model import Level
-from tlstax.tests.unit.recording.budget_in_c import (
+from tlstax.tests.unit.recording.budget.budget_in_c import (
     FLOOR_CPUS,
     LONGEST_CYCLE_NS,
     MARGIN,

@@ -8,7 +8,7 @@ import pytest
 
 from tlstax.collectors.recording.by_recorder.stretch_times import STRETCH_MS, interval_s
 from tlstax.probes.model import Level
-from tlstax.tests.unit.recording.budget_in_c import NS_PER_S, Overhead, Pace, Span, load_of
+from tlstax.tests.unit.recording.budget.budget_in_c import NS_PER_S, Overhead, Pace, Span, load_of
 
 MS = 1_000_000
 CPUS = 1.2
@@ -30,7 +30,7 @@ def test_recordings_of_some_length_have_enough_of_them(
 
 
 def test_the_recorder_s_stretches_are_as_long() -> None:
-    header = Path(__file__).resolve().parents[3] / "collectors/recorder/stretches.h"
+    header = Path(__file__).resolve().parents[4] / "collectors/recorder/stretches.h"
     assert re.findall(r"STRETCH_NS \((\d+) \* NS_PER_MS\)", header.read_text()) == [str(STRETCH_MS)]
 
 

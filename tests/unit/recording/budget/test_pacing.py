@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tlstax.probes.model import Level
-from tlstax.tests.unit.recording.budget_in_c import (
+from tlstax.tests.unit.recording.budget.budget_in_c import (
     NONE,
     NS_PER_S,
     Overhead,

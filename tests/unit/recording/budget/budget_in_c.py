@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tlstax.probes.model import Level
 
-ROOT: Final = Path(__file__).resolve().parents[3]
+ROOT: Final = Path(__file__).resolve().parents[4]
 NS_PER_S: Final = 1_000_000_000
 NONE: Final = -1
 MARGIN, FLOOR_CPUS, LONGEST_CYCLE_NS = 0.85, 0.1, 30 * NS_PER_S

@@ -25,7 +25,7 @@ from tlstax.tests.unit.recording.streams import stream, struct
 
 ELSE = "--level sets another."
 SECOND = 1_000_000_000
-SOURCE = Path(__file__).resolve().parents[3] / "collectors/recorder/levels.c"
+SOURCE = Path(__file__).resolve().parents[4] / "collectors/recorder/levels.c"
 
 
 def budget(**values: Any) -> Any:
