@@ -196,7 +196,7 @@ $(SANITIZED)/tlstax-recorder: $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER
 
 .PHONY: test-recorder-sanitizers
 test-recorder-sanitizers: root-test-recorder-sanitizers test-install $(addprefix $(SANITIZED)/,plan_fuzz tables_fuzz stream_load tlstax-recorder) ## fuzz the recorder's plan reader, and test all of it, with ASan and UBSan (5 minutes)
-	SANITIZED=$(SANITIZED) TLSTAX_RECORDER=$(SANITIZED)/tlstax-recorder $(PYTEST) tests/recorder tests/unit/remote tests/kernel/recorder/test_recorder.py tests/kernel/recorder/test_recorder_ends.py tests/kernel/recorder/test_control.py tests/kernel/recorder/test_budget_by_recorder.py \
+	SANITIZED=$(SANITIZED) TLSTAX_RECORDER=$(SANITIZED)/tlstax-recorder $(PYTEST) tests/recorder tests/unit/remote tests/kernel/recorder/test_recorder.py tests/kernel/recorder/test_recorder_ends.py tests/kernel/recorder/test_recorder_refusals.py tests/kernel/recorder/test_control.py tests/kernel/recorder/test_budget_by_recorder.py \
 		tests/kernel/recorder/test_stretches_by_recorder.py tests/kernel/recorder/test_privileges.py tests/truth/test_functions.py::test_a_plan_file_has_them_for_hosts_without_python
 
 .PHONY: assets

@@ -14,7 +14,7 @@ import pytest
 
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.tests.bpf_objects import Objects, watch_leftovers
-from tlstax.tests.kernel.recorder.freezing import frozen_processes
+from tlstax.tests.freezing import frozen_processes
 from tlstax.tests.kernel.recorder_runs import HANDSHAKES, PROGRAM, Record, Started, plan_text
 
 READY = b'"ready"'

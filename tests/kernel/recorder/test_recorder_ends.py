@@ -17,7 +17,7 @@ import pytest
 from tlstax.collectors.capture.schema import Handshake
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream_recording import import_stream
-from tlstax.tests.kernel.recorder.freezing import frozen_processes
+from tlstax.tests.freezing import frozen_processes
 from tlstax.tests.kernel.recorder_runs import (
     GONE_SECONDS,
     HANDSHAKES,

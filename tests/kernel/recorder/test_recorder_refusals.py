@@ -6,6 +6,8 @@ import resource
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -135,14 +137,16 @@ def test_files_that_may_not_be_opened_are_no_other_build(words: list[object]) ->
 def await_programs(recorder: "subprocess.Popen[bytes]") -> None:
     """Until it has looked at the process and loads its programs: nothing is attached yet."""
     folder = Path(f"/proc/{recorder.pid}/fd")
-    while not any("bpf" in os.readlink(entry) for entry in entries(folder)):
+    while not any("bpf" in link for link in links_of(folder)):
         assert recorder.poll() is None, recorder.communicate()[1]
         time.sleep(0.001)
 
 
-def entries(folder: Path) -> list[Path]:
-    """The links of a folder of /proc that are there to be read."""
-    return [entry for entry in folder.iterdir() if entry.is_symlink()]
+def links_of(folder: Path) -> Iterator[str]:
+    """Where the links of a folder of /proc lead; one may go while it is read."""
+    for entry in folder.iterdir():
+        with suppress(FileNotFoundError):
+            yield os.readlink(entry)
 
 
 def test_a_target_that_executes_another_program_before_anybody_watches_for_it(
