@@ -348,7 +348,7 @@ bench-placement: root-bench-placement test-install ## overhead of planned probes
 	$(BIN)/python tests/bench/placement.py
 
 .PHONY: bench-recorder
-bench-recorder: root-bench-recorder test-install ## what the static recorder costs with 100, 1,000 and 5,000 threads (2 minutes)
+bench-recorder: root-bench-recorder test-install ## what the static recorder costs with 100, 1,000 and 5,000 threads (4 minutes)
 	$(BIN)/python tests/bench/recorder.py
 
 .PHONY: bench-threads

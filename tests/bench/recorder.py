@@ -19,7 +19,7 @@ from tlstax.collectors.recording.stream.frames import Reading, read_frames, reco
 from tlstax.tests.kernel.recorder_runs import plan_text
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-SECONDS, SPIN_US = 10, 200
+SECONDS, SPIN_US = 29, 200
 
 
 def measure(threads_count: int, is_busy: bool, folder: Path) -> str:
@@ -48,6 +48,8 @@ def measure(threads_count: int, is_busy: bool, folder: Path) -> str:
                         p.stdin.write(f"! {SPIN_US}\n".encode())
                         p.stdout.readline()
                     time.sleep(0.5)
+                said = recorder.stderr.read().decode()
+        assert not recorder.returncode, said
         p.kill()
     name = f"{threads_count:,}, {'half of them work' if is_busy else 'all rest'}"
     return row(name, stream, ready_ms)
