@@ -253,12 +253,15 @@ def text(
 
 
 def _speeds(tier: str, what: str, spent: dict[int, dict[str, float]]) -> list[str]:
+    how = (
+        f"Median of {RUNS} runs of each question in one process, after a first one ({what}); wall "
+        "time in brackets."
+    )
     lines = [
         "",
         f"## CPU seconds of a question, tier {tier}",
         "",
-        f"Median of {RUNS} runs of each question in one process, after a first one ({what}); wall "
-        "time in brackets.",
+        how,
         "",
         f"| question | {' | '.join(f'{count:,} hosts' for count in spent)} |",
         f"|---|{'---|' * len(spent)}",
