@@ -196,7 +196,7 @@ struct pending {
 	u32 charged; /* the phase that the time is charged to until it is decided */
 	u32 depth;   /* depth at its start, to restore */
 	u32 base;
-	u32 shard; /* of the histogram that the command was counted in */
+	u32 shard;    /* of the histogram that the command was counted in */
 	u32 received; /* READING: data of the client came since */
 	u64 start_ns;
 	u64 before_ns[STATES]; /* the charged cells when it began */

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from tlstax import TlstaxError
 from tlstax.analysis.document.explain import explain
 from tlstax.analysis.rows.tables import load
 from tlstax.collectors.capture.reader import CaptureReader
@@ -144,10 +145,14 @@ def split(session: Session, scenario: str, capture: Path) -> Row:
         request = Request(
             session.server.pid, capture, level=Level.FLOW, calibration_s=OFTEN_S, overwrite=True
         )
-        with Recorder(request) as recorder:
-            recorder.poll(STRETCHES_S)
+        try:
+            with Recorder(request) as recorder:
+                recorder.poll(STRETCHES_S)
+            found = estimated(capture)
+        except TlstaxError as error:  # a host so busy that the recorder's watchdog ended it
+            found = {"refusal": str(error), "stretches": 0, "samples": 0, "lines": {}}
         after = shares(engine)
-    return {"before": before, "after": after, **estimated(capture)}
+    return {"before": before, "after": after, **found}
 
 
 def estimated(capture: Path) -> Row:
