@@ -15,6 +15,7 @@
 #define ARM_NS (60 * NS_PER_MS)
 #define SETTLE_NS (5 * NS_PER_MS)
 #define PATIENCE_NS (6 * NS_PER_S) /* for all pairs before a recording */
+#define SLOW_NS (400 * NS_PER_MS)  /* to attach or detach: a host that is too busy for this */
 
 enum { PAIRS = 24, THIN_MOST = 4, ARM_LENGTHS = 4 /* of ARM_NS, until enough has happened */ };
 
@@ -89,9 +90,12 @@ static void discard(void)
 static int take_arm(bool with_traps, struct price_arm *arm)
 {
 	static struct reading before, after;
+	u64 asked_ns = monotonic_ns();
 
 	if (set_traps(with_traps))
 		return -1;
+	if (monotonic_ns() - asked_ns > SLOW_NS)
+		price.thin_count = THIN_MOST;
 	pause_for(SETTLE_NS);
 	meter_read(&before);
 	for (int i = 0; i < ARM_LENGTHS; i++) {
@@ -132,11 +136,13 @@ int price_measure(void)
 			break;
 		if (take_arm(first, &arms[first]))
 			return -1;
-		if (arms[first].sends < PRICE_SENDS_LEAST && !estimated.pairs_count)
-			break; /* who is idle is not waited for */
+		bool is_idle = arms[first].sends < PRICE_SENDS_LEAST && !estimated.pairs_count;
+		if (is_idle || price.thin_count == THIN_MOST)
+			break; /* nobody is waited for */
 		if (take_arm(!first, &arms[!first]))
 			return -1;
-		add(&arms[false], &arms[true]);
+		if (price.thin_count < THIN_MOST)
+			add(&arms[false], &arms[true]);
 	}
 	return begin_anew();
 }

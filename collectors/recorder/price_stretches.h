@@ -22,7 +22,7 @@ struct price_stretches {
 	bool is_settling; /* its first moments are not counted */
 	bool has_without; /* the dense window that is under way is the other half of a pair */
 	bool is_untold;	  /* the last estimate had no room in the stream */
-	u32 thin_count;	  /* pairs in a row in which too little happened */
+	u32 thin_count;	  /* pairs in a row in which too little happened; the most: no more */
 	struct step step; /* the dense window that follows */
 	struct reading from;
 	struct price_arm without;

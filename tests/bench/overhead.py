@@ -99,6 +99,8 @@ def under(bench: Bench, tool: Tool, seconds: float) -> Stretch:
         tool_rss_bytes=own.rss_bytes,
         hits_count=own.hits_count,
         said_share=own.said_share,
+        said_elsewhere_share=own.said_elsewhere_share,
+        hit_words=own.hit_words,
     )
 
 
@@ -153,14 +155,15 @@ def show_own_words(name: str, figures: Figures) -> None:
     said = [run.said_share for run in figures.under if run.said_share is not None]
     if not said:
         return
-    hits = sum(run.hits_count for run in figures.under)
-    operations = sum(run.operation_count for run in figures.under)
-    cost = figures.cost()[0] - 1
+    cost, low, high = (figure - 1 for figure in figures.cost())
+    elsewhere = [run.said_elsewhere_share or 0.0 for run in figures.under]
     print(
-        f"{name}: {hits / operations:.3f} probe hits per operation; it says that it cost "
-        f"{median(said):.2%}, with its own CPU time; the server's CPU time per operation rose by "
-        f"{cost:.2%}"
+        f"{name}: it says that it cost {median(said):.2%} ({min(said):.2%}..{max(said):.2%}), of "
+        f"that {median(elsewhere):.2%} its own CPU time; the server's CPU time per operation rose "
+        f"by {cost:.2%} ({low:.2%}..{high:.2%})"
     )
+    for run in figures.under:
+        print(f"  a hit: {run.hit_words or 'not told'}")
 
 
 def bench_server(name: str, options: argparse.Namespace) -> None:

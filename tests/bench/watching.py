@@ -93,6 +93,8 @@ class Own:
     rss_bytes: int
     hits_count: int  # of tlstax's probes
     said_share: float | None
+    said_elsewhere_share: float | None  # the part of it that is not in the server's CPU time
+    hit_words: str  # where it has the cost of a hit from
 
 
 def watched(tool: Tool, measure: Callable[[], Result]) -> tuple[Result, Own]:
@@ -135,19 +137,28 @@ def watched(tool: Tool, measure: Callable[[], Result]) -> tuple[Result, Own]:
         return result, Own(cpu_ns, whole_ns, rss_bytes, *told(directory / "capture"))
 
 
-def told(capture: Path) -> tuple[int, float | None]:
-    """Hits of the user-space probes, and the share of CPU time that tlstax counts as its cost."""
+def told(capture: Path) -> tuple[int, float | None, float | None, str]:
+    """Hits of the user-space probes, and the share of CPU time that tlstax counts as its cost.
+
+    Then the part of it for tlstax itself, which is in no server's CPU time, and what a hit costs.
+    """
     if not capture.exists():
-        return 0, None
+        return 0, None, None, ""
     with CaptureReader.open(capture) as reader:
         hits = sum(row.hits_count for row in reader.rows(Probe) if row.kind.startswith("u"))
         effects = list(reader.rows(Effect))
         own_ns = sum(row.engine_cpu_ns for row in reader.rows(System))
+        meta = reader.meta()
     cpu_ns = sum(row.target_cpu_ns or 0 for row in effects)
     cost_ns = own_ns + sum(
         (row.probe_ns or 0) + (row.scheduler_ns or 0) + (row.sample_ns or 0) for row in effects
     )
-    return hits, cost_ns / cpu_ns if cpu_ns else None
+    words = meta.get("hit_cost_source", "")
+    if "hit_cost_ns" in meta:
+        ends = (float(meta[f"hit_cost_{end}ns"]) / 1e3 for end in ("", "low_", "high_"))
+        words += " {:.2f} us ({:.2f}..{:.2f})".format(*ends)
+    said, own = (ns / cpu_ns if cpu_ns else None for ns in (cost_ns, own_ns))
+    return hits, said, own, words
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
@@ -173,6 +184,8 @@ class Stretch:
     tool_rss_bytes: int = 0
     hits_count: int = 0  # of tlstax's probes
     said_share: float | None = None  # what tlstax itself says that it cost
+    said_elsewhere_share: float | None = None  # the part of it for tlstax itself
+    hit_words: str = ""  # where it has the cost of a hit from
 
 
 class Look(NamedTuple):

@@ -5,6 +5,7 @@ The process is threads that send each other a byte in turn; three dense probes a
 """
 
 import io
+import os
 import signal
 import subprocess
 import time
@@ -36,7 +37,7 @@ pytestmark = [
     pytest.mark.needs("btf", "uprobes"),
     pytest.mark.skipif(not HOST.socket_events, reason="this kernel lacks events of sockets"),
 ]
-LOAD_MS, WORK_US, PAIRS_USED = 120_000, 10, 16
+LOAD_MS, WORK_US, PAIRS_USED, IN_SITU = 120_000, 10, 16, 3.0
 SOON_S: Final = 3.0
 """All pairs take longer."""
 
@@ -63,6 +64,12 @@ def target(program: Path, started: Started, repository: Path, tmp_path: Path) ->
     path = tmp_path / "load.plan"
     path.write_text(plan_file_text(found, plan, Safety()))
     return Target(process, plan, path, program)
+
+
+def is_busy() -> bool:
+    """Whether others take most of this host's CPUs."""
+    cpus_count = os.cpu_count() or 1
+    return os.getloadavg()[0] > 3 * cpus_count
 
 
 def go(target: Target) -> None:
@@ -118,18 +125,27 @@ def trapped(target: Target) -> Iterator[None]:
 def test_a_hit_costs_windows_what_was_measured(
     target: Target, spawn: Record, leftover: Leftover
 ) -> None:
-    """A hit is cheaper where the process traps anyway: the rest is the program."""
+    """A hit is cheaper where the process traps anyway: the rest is the program.
+
+    On a host that is too busy for a certain price the windows have the default.
+    """
     go(target)
     alone = recorded(target, spawn, "--for", "1s")
     assert leftover() == set()
     assert alone.price is not None
-    assert alone.price.pairs_count >= PAIRS_USED
-    assert alone.price.is_used, (alone.price.low_ns, alone.price.high_ns)
+    assert alone.price.is_used or is_busy(), (alone.price.low_ns, alone.price.high_ns)
     assert alone.price.low_ns <= alone.price.hit_ns <= alone.price.high_ns
-    assert alone.per_hit_ns == pytest.approx(alone.price.hit_ns, rel=0.15)
+    half_ns = (alone.price.high_ns - alone.price.low_ns) / 2
+    is_certain = half_ns <= 0.25 * alone.price.hit_ns and alone.price.low_ns > 0
+    assert alone.price.is_used == (is_certain and alone.price.pairs_count >= PAIRS_USED)
+    loop_ns = next(site.cost_ns for site in target.plan.sites if site.function == "tt_load_write")
+    body_ns = alone.price.hit_ns - alone.price.factor_ppm / 1e6 * loop_ns
+    default_ns = IN_SITU * loop_ns + body_ns
+    expected_ns = alone.price.hit_ns if alone.price.is_used else default_ns
+    assert alone.per_hit_ns == pytest.approx(expected_ns, rel=0.15)
     with CaptureReader.open(alone.capture) as reader:
         meta, windows = reader.meta(), list(reader.rows(Window))
-    assert meta["hit_cost_source"] == "measured"
+    assert meta["hit_cost_source"] == ("measured" if alone.price.is_used else "default")
     assert meta["hit_cost_ns"] == str(alone.price.hit_ns)
     assert {row.level for row in windows} == {"full"}, "no stretch is in the recording"
     with trapped(target):

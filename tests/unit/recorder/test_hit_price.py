@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tlstax.collectors.capture.order_statistics import median_bounds
-from tlstax.tests.unit.recording.budget.hit_price_in_c import (
+from tlstax.tests.unit.recorder.hit_price_in_c import (
     BODY_NS,
     LOOP_NS,
     TRUE_NS,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-ROOT: Final = Path(__file__).resolve().parents[4]
+ROOT: Final = Path(__file__).resolve().parents[3]
 SOURCE: Final = ROOT / "collectors/recorder/hit_price.c"
 PAIRS_MOST: Final = 32
 LOOP_NS, BODY_NS, HITS_A_SEND = 600.0, 300.0, 2.0
