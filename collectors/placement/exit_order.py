@@ -5,7 +5,8 @@
    jumps. A function that leaves by a jump into another one is followed into it.
 2. Behind the `call` in all of its callers.
 3. Every `ret`, which x86-64 single-steps, if the function is called at most once for each
-   connection or handshake call. Then the instruction behind the `call` in all callers,
+   connection or handshake call; for one that the server calls as a client not in a function that it
+   jumps into, which the server's own handshakes may share. Then the instruction behind the `call` in all callers,
    single-stepped, too.
 4. A return probe, on functions where it can do no harm: see `placement.return_probes`.
 5. The next boundary. Its programs, and those of the scheduler, look for the function's return
@@ -282,6 +283,10 @@ def _returns(want: Wanted, symbol: Symbol, depth: int, seen: set[int]) -> list[P
             found.append(_jump_out(want, symbol, flow, jump))
         elif (other := _followed(want, target, depth)).address not in seen:
             found += _returns(want, other, depth + 1, seen)
+    borrowed = depth and want.boundary.side == "client" and not want.returned
+    if borrowed and not all(point.emulated for point in found):
+        # Found at sslconnect of MariaDB: a third of what the probes of each handshake took.
+        raise RefusedError("the server's own handshakes may end in the function that it jumps into")
     return found
 
 

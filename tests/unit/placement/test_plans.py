@@ -59,8 +59,8 @@ def test_plan_for_mariadb(server: Target) -> None:
     assert re.match(r"\d+\.\d+\.\d+-MariaDB", mariadb.version)
     assert all(offset >= 0 for offset in planned.accessors.values())
     assert {site.kind for site in planned.sites} == {"uprobe"}
-    # Only what ends a connection to another server: its function leaves by a jump.
-    assert {site.boundary for site in planned.sites if site.stepped} == {"handshake_client"}
+    # The end of sslconnect is in a function that it shares with sslaccept: no return there.
+    assert not any(site.stepped for site in planned.sites)
 
 
 @pytest.fixture
