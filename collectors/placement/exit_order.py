@@ -6,8 +6,8 @@
 2. Behind the `call` in all of its callers.
 3. Every `ret`, which x86-64 single-steps, if the function is called at most once for each
    connection or handshake call; for one that the server calls as a client not in a function that it
-   jumps into, which the server's own handshakes may share. Then the instruction behind the `call` in all callers,
-   single-stepped, too.
+   jumps into, which the server's own handshakes may share. Then the instruction behind the `call`
+   in all callers, single-stepped, too.
 4. A return probe, on functions where it can do no harm: see `placement.return_probes`.
 5. The next boundary. Its programs, and those of the scheduler, look for the function's return
    address, which the next call of its caller overwrites.

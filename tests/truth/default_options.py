@@ -135,7 +135,7 @@ def one_round(bench: Bench, capture: Path) -> Round:
             row.outcome == "success" and began.time_ns <= row.end_ns <= ended.time_ns
             for row in reader.rows(Handshake)
         )
-    _, said = told(capture)
+    said = told(capture)[1]
     first = min(row.start_ns for row in windows.values())
     last = max(row.end_ns for row in windows.values())
     observed_ns = sum(windows[one].end_ns - windows[one].start_ns for one in with_ledger)
