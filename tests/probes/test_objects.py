@@ -41,6 +41,20 @@ STRUCTURES: dict[str, Any] = {
 }
 
 
+def programs_of(source: Path) -> set[str]:
+    """The programs of a source and of the headers beside it that it includes."""
+    waiting, seen, found = [source], set[Path](), set[str]()
+    while waiting:
+        if (file := waiting.pop()) in seen or not file.exists():
+            continue
+        seen.add(file)
+        found.update(SECTION.findall(text := file.read_text()))
+        waiting += [
+            file.parent / name for name in re.findall(r'^#include "(.+)"', text, re.MULTILINE)
+        ]
+    return found
+
+
 def enumerators(header: Path, prefix: str) -> list[str]:
     """The names of an enumeration in its order, less its prefix, in lower case."""
     names = re.findall(rf"^\t{prefix}_([A-Z_]+),", header.read_text(), re.MULTILINE)
@@ -52,7 +66,7 @@ def enumerators(header: Path, prefix: str) -> list[str]:
 @pytest.mark.parametrize("path", OBJECTS, ids=lambda path: path.name)
 def test_verifier_takes_every_program(path: Path) -> None:
     """All but those whose events the kernel does not have, which it says itself."""
-    programs = set(SECTION.findall(path.with_suffix(".c").read_text()))
+    programs = programs_of(path.with_suffix(".c"))
     assert programs
     with BpfObject(path) as bpf:
         counts = tracepoint_argument_counts(*SOCKET_TRACEPOINTS.values())
