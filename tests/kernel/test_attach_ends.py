@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tlstax import TlstaxError
 from tlstax.collectors.capture.schema import Handshake, Meta, Window
 from tlstax.tests.kernel.recorder_runs import HANDSHAKES, IO, OK, USAGE, Breakpoints, rows_of, serve
 from tlstax.tests.patience import COMMAND_S
@@ -25,7 +26,10 @@ def attach(
     recorded_server: "subprocess.Popen[bytes]", tlstax: list[str], repository: Path,
     spawn: Attach, breakpoints: Breakpoints,
 ) -> Attach:  # fmt: skip
-    """Start `tlstax attach` in a shell, and wait until the probes are there."""
+    """Start `tlstax attach` in a shell, and wait until it records.
+
+    Its probes come and go before that, while it measures what they cost.
+    """
 
     def start(
         capture: Path, *more: str, shell: str = "exec", streams: str = "", waits: bool = True
@@ -37,13 +41,23 @@ def attach(
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         before_s = time.monotonic()
-        while waits and not breakpoints(recorded_server.pid):
+        earlier = capture.stat().st_ino if capture.exists() else 0
+        while waits and not (has_window(capture, earlier) and breakpoints(recorded_server.pid)):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < before_s + COMMAND_S
             time.sleep(0.1)
         return process
 
     return start
+
+
+def has_window(capture: Path, earlier: int) -> bool:
+    """Whether a capture is there which is not the earlier one, and has a window."""
+    if not capture.exists() or capture.stat().st_ino == earlier:
+        return False
+    with suppress(TlstaxError):  # nothing was stored yet
+        return bool(rows_of(capture, Window))
+    return False
 
 
 def ended(process: "subprocess.Popen[bytes]") -> tuple[int, str]:
