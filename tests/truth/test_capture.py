@@ -94,7 +94,7 @@ def test_windows_add_up_to_what_the_program_did(states: States, disagreements: C
 
 
 @pytest.mark.timing(emulated=True)
-def test_the_cells_of_a_window_are_the_thread_s_life_in_it(states: States) -> None:
+def test_the_cells_of_a_span_of_windows_are_the_thread_s_life_in_it(states: States) -> None:
     books = states.books
     with CaptureReader.open(states.capture) as reader:
         (thread,) = (row for row in reader.rows(Thread) if row.tid == books["tid"])
@@ -102,14 +102,15 @@ def test_the_cells_of_a_window_are_the_thread_s_life_in_it(states: States) -> No
         for row in reader.rows(Ledger):
             if row.thread_id == thread.thread_id:
                 spent[row.window_id] += row.time_ns
-        clocks = {
-            row.window_id: row.lifetime_ns
-            for row in reader.rows(ThreadClock)
-            if row.thread_id == thread.thread_id
-        }
-    assert spent.keys() == clocks.keys()
-    for window, lifetime in clocks.items():
-        assert spent[window] == pytest.approx(lifetime, rel=0.01, abs=1_000_000), window
+        clocks = [row for row in reader.rows(ThreadClock) if row.thread_id == thread.thread_id]
+    covered: list[int] = []
+    for clock in clocks:
+        windows = range(clock.window_id - clock.window_count + 1, clock.window_id + 1)
+        lived_ns = sum(spent[window] for window in windows)
+        assert lived_ns == pytest.approx(clock.lifetime_ns, rel=0.01, abs=1_000_000), windows
+        covered += windows
+    assert len(covered) == len(set(covered)), "no window is in two spans"
+    assert spent.keys() <= set(covered)
 
 
 def test_23_handshakes_are_23_rows(record: Record, tmp_path: Path) -> None:
