@@ -41,6 +41,9 @@ TABLE_ROWS: Final = 1000
 OFTEN_S: Final = 0.4
 RECORDED_S: Final = 10.0
 LOAD_MOST_S: Final = 120
+TWICE_TRAPPED: Final = 0.02
+"""Of the commands' CPU time: in a stretch their boundaries have the traps of two engines, the one
+whose estimate is tested and the one that knows; see docs/measurements/flow.md."""
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +104,9 @@ def test_the_estimate_is_what_probes_tell_all_the_time(
         assert line.time.high_ns is not None
         true_share = exact[line.phase] / whole_ns
         true_ns = true_share * found.on_cpu_ns
-        assert line.time.low_ns <= true_ns <= line.time.high_ns, (line, true_share)
+        more_ns = TWICE_TRAPPED * found.on_cpu_ns
+        is_held = line.time.low_ns - more_ns <= true_ns <= line.time.high_ns + more_ns
+        assert is_held, (line, true_share)
         assert abs(line.exact_share - true_share) <= 0.05
     windows = {window.window_id: window for window in rows.windows}
     stretches = {part.window_id for part in rows.command_parts}
