@@ -51,11 +51,12 @@ static __always_inline void send_ends(u64 socket, s32 result)
 	u64 now = slot ? socket_used(slot) : 0;
 	if (!now)
 		return;
-	count_send();
-	if (config.flow)
+	if (config.flow) {
 		flow_sent(slot, socket, result, now);
-	else
-		sent(slot, socket, result, now);
+		return;
+	}
+	count_send(); /* hits are measured at level record only */
+	sent(slot, socket, result, now);
 }
 
 SEC("tp_btf/sock_recv_length")
