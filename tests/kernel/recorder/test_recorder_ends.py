@@ -43,6 +43,7 @@ from tlstax.tests.patience import COMMAND_S
 
 FAILED, IDLE_SECONDS = 1, 2.2
 DENSE = ("--window", "10ms", "--queue", "256K", "--sample-hz", "999")  # fills pipes
+FULL_SECONDS = 3.0  # more than the windows of a server without work need to fill the queue
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 
@@ -198,6 +199,7 @@ def test_a_slow_reader_costs_windows_and_no_record(
     reader = threading.Thread(target=read_slowly)
     reader.start()
     serve(recorded_server)
+    time.sleep(FULL_SECONDS)
     recorder.send_signal(signal.SIGTERM)
     is_served.set()
     reader.join(60)

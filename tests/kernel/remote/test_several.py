@@ -107,6 +107,7 @@ def test_each_has_a_capture_as_if_it_were_alone(
         assert [f"process {pid}: Budget 50%" in text for pid in pids] == [True] * 3
     box.await_nothing_left(GONE_SECONDS)
     assert leftover() == set()
+    sources: set[str] = set()
     for server, count in zip(servers, COUNTS, strict=True):
         capture = capture_of(folder, server.pid)
         assert capture.stat().st_mode & 0o777 == 0o600
@@ -117,9 +118,10 @@ def test_each_has_a_capture_as_if_it_were_alone(
         others = ", ".join(str(pid) for pid in pids if pid != server.pid)
         assert (meta["recorded_with"], meta["target_ending"]) == (others, "it was running")
         assert meta["recording_id"] == meta_of(capture_of(folder, pids[0]))["recording_id"] != ""
-        assert any(row.source == "dynsym" for row in rows_of(capture, schema.Frame))
+        sources |= {row.source for row in rows_of(capture, schema.Frame)}
         walked, whole = int(meta["stack_walk_count"]), int(meta["stack_whole_count"])
         assert 0 < walked <= whole / 0.8, "each is walked by its own tables"
+    assert sources >= {"symtab", "dynsym"}  # one of them alone may have too few samples
 
 
 def test_one_that_is_killed_costs_its_own_line(
