@@ -67,6 +67,9 @@ def test_what_does_not_fit_is_observed_in_stretches(
         assert ledger_s > 0.95 * recorded_s
     else:
         assert ledger_s < 0.5 * recorded_s
-        assert BETWEEN.search(watch.said), watch.said
+        between = set(BETWEEN.findall(watch.said))
+        assert between, watch.said
+        if between == {"handshakes"}:  # with other work on the host they may not fit
+            assert handshake_s > 0.8 * recorded_s
     assert {row["level"] for row in rows_of(data, columns.Host)} == {"flow"}
     program.unlink()
