@@ -29,7 +29,8 @@ def test_the_top_finding_names_the_injected_cause(
     case = causes.CASES[name]
     capture = tmp_path / "capture.tlstax"
     bench.record(replace(case.parameters[0], seconds=SECONDS), capture, tmp_path)
-    found = findings_of(capture)
+    # Events of the tests beside this one cost, too, and this server uses little CPU time.
+    found = [one for one in findings_of(capture) if one.id != "profiler_costs"]
     assert found, "nothing was found"
     assert found[0].id in case.expected
     assert found[0].size.low_ns is not None
