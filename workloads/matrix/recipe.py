@@ -17,6 +17,7 @@ from tlstax.workloads.drivers import DRIVERS, ScenarioKind
 from tlstax.workloads.matrix.cells import Cell
 from tlstax.workloads.matrix.scale import Length, Scale
 from tlstax.workloads.recipe_table import Scalar, refuse
+from tlstax.workloads.servers import other_openssl
 from tlstax.workloads.servers.catalogue import ServerKind, find_kind
 from tlstax.workloads.servers.debian_root import Say
 from tlstax.workloads.servers.lab_server import open_private, open_server
@@ -48,11 +49,14 @@ class ServerArm:
     options: tuple[str, ...] = ()  # further lines of its option file
     storage: Storage | None = None  # encryption apart, which is a dimension
     program: Path | None = None  # instead of the kind's
+    openssl: str = ""  # whose OpenSSL it loads: other_openssl.HOST, or a server; "": its own
 
     def open(self, request: ServerRequest, say: Say) -> PrivateServer:
         """The server, not started yet; one of the catalogue is installed if it is not."""
         if self.kind is None or self.program is not None:
             return open_private(request, self.program)
+        if self.openssl:
+            request = replace(request, openssl=other_openssl.files_of(self.openssl, say))
         return open_server(self.kind, request, say)
 
 

@@ -6,7 +6,6 @@ is allowed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -23,7 +22,6 @@ from tlstax.workloads.matrix.recipe import (
     Part,
     Published,
     Recipe,
-    ServerArm,
     Skip,
     TlsArm,
 )
@@ -35,9 +33,9 @@ from tlstax.workloads.matrix.scale import (
     take_lists,
     take_scale,
 )
+from tlstax.workloads.matrix.server_arms import take_servers
 from tlstax.workloads.recipe_table import RecipeTable, Scalar, refuse
-from tlstax.workloads.servers.catalogue import find_kind, load_catalogue
-from tlstax.workloads.servers.storage import Storage
+from tlstax.workloads.servers.catalogue import load_catalogue
 from tlstax.workloads.tls import VERSIONS, TlsChoice
 from tlstax.workloads.transports import TRANSPORTS
 
@@ -46,7 +44,6 @@ DEMO: Final = FOLDER / "demo.toml"
 ROLES: Final = ("client", "tunnel", "proxy")
 ENCRYPTION: Final = (OFF, "on")  # of data at rest
 COLLECTED: Final = ("procfs", "iostat")
-POOL_MB_MAX: Final = 1 << 20
 QUANTITIES: Final = ("operations_per_s", "queries_per_s", "p95_ns", "mean_ns", "ratio")
 DEFAULTS: Final[Mapping[str, tuple[Scalar, ...]]] = {
     "key": ("rsa:2048",),
@@ -102,7 +99,7 @@ def parse(path: Path, top: RecipeTable, scale_name: str | None = None) -> Recipe
     }
     drivers = _parts(top, "driver", "drivers")
     transports = _parts(top, "transport", "transports")
-    servers = _servers(top)
+    servers = take_servers(top)
     baseline = _baseline(top)
     watch = top.texts("watch")
     for role in watch:
@@ -176,37 +173,6 @@ def _parts(top: RecipeTable, name: str, plural: str) -> dict[str, Part]:
                 raise table.refuse(f"{key} = {value!r}, and allowed are {', '.join(choices)}")
         found[own_name] = Part(kind, values, optional)
     return found
-
-
-def _servers(top: RecipeTable) -> dict[str, ServerArm]:
-    found = {}
-    for name, table in top.named("server"):
-        kind = table.take("kind", str, name)
-        known = (*load_catalogue(), HOST)
-        if kind not in known:
-            raise table.refuse(f"kind = {kind!r}, and known servers are {', '.join(known)}")
-        arm = ServerArm() if kind == HOST else ServerArm(find_kind(kind))
-        found[name] = replace(arm, options=table.texts("options"), storage=_storage(table))
-        table.refuse_rest()
-    return found
-
-
-def _storage(table: RecipeTable) -> Storage | None:
-    """How a server keeps its data; None where the table says nothing about it."""
-    given: dict[str, bool] = {
-        name: table.take(name, bool, False)
-        for name in ("binlog", "adaptive_hash_index", "durable")
-        if name in table
-    }
-    pool_mb = table.number("buffer_pool_mb", 0, POOL_MB_MAX, least=0) or None
-    if pool_mb is None and not given:
-        return None
-    return Storage(
-        binlog=given.get("binlog", False),
-        adaptive_hash_index=given.get("adaptive_hash_index"),
-        durable=given.get("durable", False),
-        buffer_pool_mb=pool_mb,
-    )
 
 
 def _baseline(top: RecipeTable) -> dict[str, Scalar]:

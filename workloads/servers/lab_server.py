@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.workloads.servers import any_server, configuration, installing
+from tlstax.workloads.servers import any_server, configuration, installing, other_openssl
 from tlstax.workloads.servers.at_rest import AtRest, mariadb_at_rest, mysql_at_rest
 from tlstax.workloads.servers.catalogue import ServerKind, Start
 from tlstax.workloads.servers.debian_root import Say
@@ -121,7 +121,18 @@ class LabServer(PrivateServer):
         path = self._program.start.library_path
         if path:
             environment["LD_LIBRARY_PATH"] = str(self._program.home / path)
+        if self.request.openssl:
+            environment["LD_LIBRARY_PATH"] = str(self._seen(self._own_openssl))
         return environment
+
+    @property
+    def _own_openssl(self) -> Path:
+        return self.directory.root / "openssl"
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        if self.request.openssl:
+            other_openssl.copy_to(self._own_openssl, self.request.openssl)
 
     def _specification(self) -> dict[str, object]:
         root = self._program.root

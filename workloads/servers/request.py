@@ -2,6 +2,7 @@
 """What is asked of a private server before it is started."""
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from tlstax.certs.generate import Certificates, KeyKind
 from tlstax.workloads.servers.storage import Storage
@@ -21,6 +22,7 @@ class ServerRequest:
     options: tuple[str, ...] = ()  # further lines of the server's option file
     storage: Storage | None = None  # None: data in memory, logs synced once a second
     environment: tuple[tuple[str, str], ...] = ()  # further variables of the server's environment
+    openssl: tuple[Path, ...] = ()  # files of another OpenSSL that it loads; (): its own
     namespace: str | None = None  # the network namespace that it runs in; it must be there
 
     @property
