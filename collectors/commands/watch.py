@@ -15,6 +15,7 @@ cannot be recorded, or the one of --pid has ended; 6 the folder cannot be writte
 """
 
 import argparse
+import os
 import platform
 import re
 import sys
@@ -49,6 +50,8 @@ _LOOPBACK: Final = "127.0.0.1"
 _DAY_S: Final = 86400
 _UNITS_S: Final = {"h": 3600, "d": _DAY_S}
 _EVERY_S: Final = {"10s": 10, "60s": 60, "1m": 60}
+_ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+"""Read by numpy's OpenBLAS and by pyarrow when they are imported."""
 
 
 class Sinks(Protocol):
@@ -202,6 +205,8 @@ def run(options: argparse.Namespace) -> int:
         )
     _refuse_with_all(options)
     group = _group(options)
+    for name in _ONE_THREAD:  # else one for each CPU; children inherit it
+        os.environ.setdefault(name, "1")
     stop = StopFlag()
     share = None if options.budget == NO_BUDGET else options.budget
     watched = Watched(

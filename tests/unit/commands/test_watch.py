@@ -2,6 +2,9 @@
 """The arguments of `tlstax watch`."""
 
 import argparse
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,3 +108,30 @@ def test_a_group_that_means_nothing_is_refused(
     assert main(["watch", "--output", str(tmp_path / "d"), *words.split()]) == ExitCode.USAGE
     (line,) = capsys.readouterr().err.splitlines()
     assert what in line
+
+
+# A stand-in for what opens the data set, which is where packages are imported first.
+_THREADS = """
+import os, sys
+from tlstax.__main__ import build_parser
+from tlstax.collectors.commands import watch
+def sinks(*asked):
+    import numpy
+    print(len(os.listdir("/proc/self/task")))
+    import pyarrow
+    print(pyarrow.cpu_count())
+    sys.exit(0)
+options = build_parser("watch").parse_args(["watch", "--name", "x", "--output", "x"])
+options.sinks = sinks
+watch.run(options)
+"""
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="each library has one thread on one CPU")
+def test_a_watch_has_no_thread_for_each_cpu() -> None:
+    """On a host of 64 CPUs OpenBLAS began 63 threads, or interrupted the watch for want of them."""
+    none = {name: of for name, of in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run(
+        [sys.executable, "-c", _THREADS], env=none, stdout=subprocess.PIPE, check=True
+    )
+    assert done.stdout.split() == [b"1", b"1"]
