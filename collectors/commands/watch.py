@@ -15,6 +15,7 @@ cannot be recorded, or the one of --pid has ended; 6 the folder cannot be writte
 """
 
 import argparse
+import hashlib
 import os
 import platform
 import re
@@ -280,10 +281,18 @@ def _outlet(options: argparse.Namespace, sinks: Sinks, label: str) -> Outlet:
         sink = opened.enter_context(sinks.of(host, tell))
         raw = None
         if options.raw:
-            name = re.sub(r"[^\w.-]", "_", host, flags=re.ASCII)
-            raw = RawCaptures(options.output / "raw" / name, options.raw, tell, sink.recorded)
+            folder = options.output / "raw" / raw_folder(host)
+            raw = RawCaptures(folder, options.raw, tell, sink.recorded)
             opened.callback(raw.close)
         return Outlet(sink, raw, tell, opened.pop_all().close)
+
+
+def raw_folder(host: str) -> str:
+    """The name of a host's folder of raw windows: no two hosts have the same one."""
+    name = re.sub(r"[^\w.@-]", "_", host, flags=re.ASCII)
+    if name == host and name.strip("."):
+        return name
+    return f"{name.strip('.')}-{hashlib.blake2b(host.encode(), digest_size=4).hexdigest()}"
 
 
 def _tell(text: str) -> None:

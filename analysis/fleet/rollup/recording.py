@@ -53,14 +53,7 @@ def identify(tables: Tables, path: str, host: str = "", cluster: str = "") -> Re
     name = host or tables.meta.get("hostname", "")
     if not name:
         raise _refuse(path, "it does not name its host", "Give the name with --host")
-    for text, option in ((name, "--host"), (cluster, "--cluster")):
-        if len(text) > _LONGEST_NAME or not text.isprintable() or "\\" in text:
-            raise TlstaxError(
-                f"cannot add {path}",
-                f"the name {text[:40]!r} is too long, or has control characters or a backslash",
-                f"Give another one with {option}",
-                ExitCode.USAGE,
-            )
+    require_names(f"cannot add {path}", name, cluster)
     if not tables.windows:
         raise _refuse(path, "it has no window of a server", "Record it again")
     offset_ns = created_ns - anchor_ns
@@ -72,6 +65,18 @@ def identify(tables: Tables, path: str, host: str = "", cluster: str = "") -> Re
         *((str(server.pid), server.build_id) if server else ()),
     )
     return Recording(name, cluster, hash_of(facts), offset_ns)
+
+
+def require_names(what: str, host: str, cluster: str) -> None:
+    """Raise TlstaxError (USAGE), beginning with `what`, for names that no question could use."""
+    for text, option in ((host, "--host"), (cluster, "--cluster")):
+        if len(text) > _LONGEST_NAME or not text.isprintable() or "\\" in text:
+            raise TlstaxError(
+                what,
+                f"the name {text[:40]!r} is too long, or has control characters or a backslash",
+                f"Give another one with {option}",
+                ExitCode.USAGE,
+            )
 
 
 def hash_of(facts: Iterable[str]) -> int:

@@ -13,7 +13,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import build_parser, main
 from tlstax.analysis.report.commands.watch_sinks import Sinks
 from tlstax.collectors.commands import watch
-from tlstax.collectors.commands.watch import address, every, keep
+from tlstax.collectors.commands.watch import address, every, keep, raw_folder
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,27 @@ def test_a_failed_folder_of_raw_windows_leaves_no_claim(tmp_path: Path) -> None:
         watch._outlet(options, sinks, "3306")
     outlet.close()
     watch._outlet(options, sinks, "3306").close()
+
+
+@pytest.mark.parametrize("name", ["a\\b", "a\nb", "\x1b[31m", "h" * 201, "\udcff"])
+@pytest.mark.parametrize("option", ["--host", "--cluster"])
+@pytest.mark.parametrize("more", [[], ["--all"]])
+def test_names_that_no_question_could_use_are_refused_at_the_start(
+    option: str, name: str, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As by `tlstax fleet add`; one that no file can hold ended the watch at its first rollup."""
+    command = ["watch", "--name", "nobody-has-it", "--output", str(tmp_path / "d"), *more]
+    assert main([*command, option, name]) == ExitCode.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"Give another one with {option}" in line
+
+
+def test_raw_windows_of_each_host_have_a_folder_of_their_own() -> None:
+    names = ["db1", "db1-3306@x", "..", ".", "a/b", "a_b", "a b", "../../etc", "\u00e4" * 200]
+    found = [raw_folder(name) for name in names]
+    assert found[0] == "db1"
+    assert len(set(found)) == len(names)
+    assert not any("/" in one or set(one) <= {"."} or len(one.encode()) > 255 for one in found)
 
 
 @pytest.mark.parametrize(
