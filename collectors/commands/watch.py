@@ -27,6 +27,7 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.schema import Meta
 from tlstax.collectors.commands.options import (
     NO_BUDGET,
     accept_option,
@@ -282,7 +283,9 @@ def _outlet(options: argparse.Namespace, sinks: Sinks, label: str) -> Outlet:
         raw = None
         if options.raw:
             folder = options.output / "raw" / raw_folder(host)
-            raw = RawCaptures(folder, options.raw, tell, sink.recorded)
+            names = {"watch_host": host, "watch_cluster": options.cluster}
+            marks = [Meta(*one) for one in names.items()]
+            raw = RawCaptures(folder, options.raw, tell, sink.recorded, marks)
             opened.callback(raw.close)
         return Outlet(sink, raw, tell, opened.pop_all().close)
 
