@@ -5,6 +5,7 @@ import gzip
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 
 PATIENCE_S: Final = 60
+ENDLESS_MOST: Final = 64 << 20
 _KINDS: Final[dict[str, tuple[Any, Any]]] = {
     "/v1/metrics": (ExportMetricsServiceRequest, ExportMetricsServiceResponse),
     "/v1development/profiles": (ExportProfilesServiceRequest, ExportProfilesServiceResponse),
@@ -37,6 +39,10 @@ class Collector(ThreadingHTTPServer):
         self.headers: list[dict[str, str]] = []
         self.answers: list[tuple[int, bytes]] = []
         """Status and content of the next answers; then all is well."""
+        self.is_endless = False
+        """Whether an answer never ends."""
+        self.sent_bytes = 0
+        """Of answers without an end."""
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -67,6 +73,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.headers.append({"path": self.path, **self.headers})
             self.server.requests.append(request)
         self.send_response(status)
+        if self.server.is_endless:
+            self.end_headers()
+            with suppress(OSError):  # it is cut off
+                while self.server.sent_bytes < ENDLESS_MOST:
+                    self.server.sent_bytes += self.wfile.write(bytes(4096))
+            return
         self.send_header("Content-Type", "application/x-protobuf")
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()

@@ -29,6 +29,8 @@ _END_S: Final = 30.0
 """After an interrupt: a recording ends in order, or a login is given up."""
 _STEP_S: Final = 0.1
 _SAID_BYTES: Final = 4000
+_NAME_MOST: Final = 50
+"""Letters of a host in the name of its capture: a file's name has 255 bytes at most."""
 
 
 class Host(NamedTuple):
@@ -142,7 +144,8 @@ def _start(host: Host, wanted: Round, folder: Path) -> _Running:
     # No name of an earlier round, whatever was removed of it, and none of this one.
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     number = wanted.hosts.index(host)
-    capture = folder / f"{stamp}-{number}-{host.plain_name.replace('/', '_')}.tlstax"
+    name = host.plain_name.replace("/", "_")[:_NAME_MOST]
+    capture = folder / f"{stamp}-{number}-{name}.tlstax"
     said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with its host
     arguments = ["attach", "--ssh", host.name, "--quiet", *wanted.options]
     try:

@@ -63,6 +63,9 @@ META_KEYS: Final = {
     "recorded_with": "pids that the same recorder recorded, too: CPU time of tlstax is this "
     "server's part, its memory that of all; absent = none",
     "recording_id": "the same in the captures of one recording of several servers; absent = one",
+    "watch_source": "source_id of its rollups in a data set; of raw windows of a watch only",
+    "watch_host": "name of the host in that data set",
+    "watch_cluster": "cluster of the host there, or ''",
     "user_stacks": "how user stacks are walked: unwind tables, frame pointers or none",
     "unwind_bytes": "kernel memory of the unwind tables",
     "stack_walk_count": "user stacks that were walked by unwind tables",

@@ -15,6 +15,8 @@ cannot be recorded, or the one of --pid has ended; 6 the folder cannot be writte
 """
 
 import argparse
+import hashlib
+import os
 import platform
 import re
 import sys
@@ -25,6 +27,7 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.schema import Meta
 from tlstax.collectors.commands.options import (
     NO_BUDGET,
     accept_option,
@@ -49,6 +52,8 @@ _LOOPBACK: Final = "127.0.0.1"
 _DAY_S: Final = 86400
 _UNITS_S: Final = {"h": 3600, "d": _DAY_S}
 _EVERY_S: Final = {"10s": 10, "60s": 60, "1m": 60}
+_ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+"""Read by numpy's OpenBLAS and by pyarrow when they are imported."""
 
 
 class Sinks(Protocol):
@@ -202,6 +207,8 @@ def run(options: argparse.Namespace) -> int:
         )
     _refuse_with_all(options)
     group = _group(options)
+    for name in _ONE_THREAD:  # else one for each CPU; children inherit it
+        os.environ.setdefault(name, "1")
     stop = StopFlag()
     share = None if options.budget == NO_BUDGET else options.budget
     watched = Watched(
@@ -275,10 +282,20 @@ def _outlet(options: argparse.Namespace, sinks: Sinks, label: str) -> Outlet:
         sink = opened.enter_context(sinks.of(host, tell))
         raw = None
         if options.raw:
-            name = re.sub(r"[^\w.-]", "_", host, flags=re.ASCII)
-            raw = RawCaptures(options.output / "raw" / name, options.raw, tell, sink.recorded)
+            folder = options.output / "raw" / raw_folder(host)
+            names = {"watch_host": host, "watch_cluster": options.cluster}
+            marks = [Meta(*one) for one in names.items()]
+            raw = RawCaptures(folder, options.raw, tell, sink.recorded, marks)
             opened.callback(raw.close)
         return Outlet(sink, raw, tell, opened.pop_all().close)
+
+
+def raw_folder(host: str) -> str:
+    """The name of a host's folder of raw windows: no two hosts have the same one."""
+    name = re.sub(r"[^\w.@-]", "_", host, flags=re.ASCII)
+    if name == host and name.strip("."):
+        return name
+    return f"{name.strip('.')}-{hashlib.blake2b(host.encode(), digest_size=4).hexdigest()}"
 
 
 def _tell(text: str) -> None:

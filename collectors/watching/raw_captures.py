@@ -60,8 +60,11 @@ class RawCaptures:
         most_bytes: int,
         tell: Callable[[str], None],
         finished: Callable[[Path, int], None],
+        marks: Sequence[schema.Meta] = (),
     ) -> None:
-        """`finished` gets each capture whose functions have names, and its source, which is over.
+        """`marks`: facts of the watch in each capture, besides its source.
+
+        `finished` gets each capture whose functions have names, and its source, which is over.
 
         Raises TlstaxError (IO) if the folder cannot be made.
         """
@@ -69,6 +72,7 @@ class RawCaptures:
         self._most_bytes = most_bytes
         self._tell = tell
         self._finished = finished
+        self._marks = marks
         self._writer: CaptureWriter | None = None
         self._recording: Recording | None = None
         self._source = 0
@@ -152,6 +156,7 @@ class RawCaptures:
         fresh = {row.key: row.value for row in now}
         self._writer.set_patience(_PATIENCE_S)
         rows = [schema.Meta(key, value) for key, value in (facts | fresh).items()]
+        rows += [*self._marks, schema.Meta("watch_source", str(source))]
         self._try(lambda writer: writer.add(rows))
         assert self._recording is not None
         begun = self._recording.begin()

@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
+from tlstax import TlstaxError
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import DAY_NS, SHARED, TABLES, Row, tiers_of
 from tlstax.analysis.fleet.store import layout, parquet_files
@@ -71,5 +72,5 @@ def _remove_files(folder: Path, is_old: Callable[[Path], bool]) -> int:
 def _is_only_of(path: Path, table: type[Row], host: str) -> bool:
     try:
         return all(bound == (host, host) for bound in parquet_files.bounds(path, table))
-    except (UnreadableError, FileNotFoundError):
-        return False
+    except (UnreadableError, FileNotFoundError, TlstaxError):
+        return False  # one of a newer version, too: the others go

@@ -28,6 +28,8 @@ class Recording:
     source_id: int
     wall_offset_ns: int
     """Wall clock less CLOCK_MONOTONIC."""
+    is_watched: bool = False
+    """Whether it is of raw windows of a watch, whose rollups have the same source."""
 
     def start_of(self, window: Window, length_ns: int) -> int:
         """The start of the interval that a window belongs to: the one in which it began."""
@@ -50,28 +52,49 @@ def identify(tables: Tables, path: str, host: str = "", cluster: str = "") -> Re
             "it does not say when it was recorded",
             "Give a capture of `tlstax attach` or `tlstax lab`",
         ) from error
-    name = host or tables.meta.get("hostname", "")
+    watched = tables.meta.get("watch_host", "")
+    name = host or watched or tables.meta.get("hostname", "")
     if not name:
         raise _refuse(path, "it does not name its host", "Give the name with --host")
-    for text, option in ((name, "--host"), (cluster, "--cluster")):
-        if len(text) > _LONGEST_NAME or not text.isprintable() or "\\" in text:
-            raise TlstaxError(
-                f"cannot add {path}",
-                f"the name {text[:40]!r} is too long, or has control characters or a backslash",
-                f"Give another one with {option}",
-                ExitCode.USAGE,
-            )
+    require_names(f"cannot add {path}", name, cluster)
     if not tables.windows:
         raise _refuse(path, "it has no window of a server", "Record it again")
     offset_ns = created_ns - anchor_ns
     _check_times(tables.windows, offset_ns, path)
     server = tables.targets[0] if tables.targets else None
+    cluster = cluster or tables.meta.get("watch_cluster", "")
+    if name == watched and "watch_source" in tables.meta:
+        source = _watched_source(tables.meta["watch_source"], path)
+        return Recording(name, cluster, source, offset_ns, is_watched=True)
     facts = (
         *(name, str(created_ns), str(anchor_ns)),
         *(tables.meta.get(key, "") for key in ("hostname", "engine")),
         *((str(server.pid), server.build_id) if server else ()),
     )
     return Recording(name, cluster, hash_of(facts), offset_ns)
+
+
+def require_names(what: str, host: str, cluster: str) -> None:
+    """Raise TlstaxError (USAGE), beginning with `what`, for names that no question could use."""
+    for text, option in ((host, "--host"), (cluster, "--cluster")):
+        if len(text) > _LONGEST_NAME or not text.isprintable() or "\\" in text:
+            raise TlstaxError(
+                what,
+                f"the name {text[:40]!r} is too long, or has control characters or a backslash",
+                f"Give another one with {option}",
+                ExitCode.USAGE,
+            )
+
+
+def _watched_source(text: str, path: str) -> int:
+    """The source of the rollups. Raises TlstaxError (CAPTURE)."""
+    try:
+        source = int(text)
+    except ValueError:
+        source = 0
+    if not source or not -(1 << 63) <= source < 1 << 63:
+        raise damaged(path, "it names a source that no watch has")
+    return source
 
 
 def hash_of(facts: Iterable[str]) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet import columns
-from tlstax.analysis.fleet.columns import SHARED, TABLES, Row, tiers_of
+from tlstax.analysis.fleet.columns import SECOND_NS, SHARED, TABLES, Row, tiers_of
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.rollup.recording import Recording
 from tlstax.analysis.fleet.rollup.steps import in_steps
@@ -25,6 +25,9 @@ KNOWN: Final = "already in the data set"
 LONGER: Final = "already in the data set, with more windows"
 REPLACED: Final = "replaced by this longer recording"
 CHANGED: Final = "replaced, as its rows have changed"
+
+_ROLLUP_NS: Final = 120 * SECOND_NS
+"""What the rollups of a watch may lack."""
 
 Files = dict[Place, Any]
 """Rows as Arrow tables."""
@@ -47,6 +50,8 @@ def _add(files: Files, data: Path, of: Recording, *, may_rewrite: bool) -> str:
     known_ns, new_ns = _recorded_ns(data, files, of), recorded_ns_of(files)
     if known_ns > new_ns:
         return LONGER
+    if of.is_watched and new_ns - known_ns < min(known_ns, _ROLLUP_NS):
+        return KNOWN  # its rollups, which lack what is not written yet
     if known_ns and all(_has(data, place, rows, of) for place, rows in files.items()):
         return KNOWN
     compacted = _compacted_with(data, files, of.source_id)

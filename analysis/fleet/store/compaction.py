@@ -128,6 +128,8 @@ def _compact(folder: Path, place: Place, left_out: list[str]) -> int:
         try:
             parquet_files.check(path, place.table)
             parts.append(path)
+        except FileNotFoundError:
+            continue  # somebody removed it
         except UnreadableError as error:
             left_out.append(f"{path} was not merged: {error}")
     if not parts:

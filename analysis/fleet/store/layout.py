@@ -118,7 +118,17 @@ def _folders(path: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise output_error(str(path), error) from error
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: OSError) -> TlstaxError:
+    """The error (IO) for a folder that cannot be read."""
+    return TlstaxError(
+        f"cannot read {path}",
+        (error.strerror or str(error)).lower(),
+        "Read the data set as the user that its files belong to",
+        ExitCode.IO,
+    )
 
 
 def start_of(date: str, hour: str) -> int | None:

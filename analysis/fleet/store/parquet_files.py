@@ -189,14 +189,24 @@ def footer_of(path: Path, end: bytes | None = None) -> Any:
         found.schema.to_arrow_schema()  # reads more of it
     except FileNotFoundError:
         raise
+    except PermissionError as error:
+        raise UnreadableError(path, "permission denied") from error
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         raise UnreadableError(path, "it is no whole Parquet file") from error
     return found
 
 
 def _require_regular(path: Path) -> None:
-    """Opening a named pipe would wait for its writer."""
-    if not stat.S_ISREG(path.stat().st_mode):
+    """Opening a named pipe would wait for its writer. Raises FileNotFoundError, UnreadableError."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        if path.is_symlink():
+            raise UnreadableError(path, "it is a link to nothing") from error
+        raise
+    except OSError as error:
+        raise UnreadableError(path, (error.strerror or str(error)).lower()) from error
+    if not stat.S_ISREG(mode):
         raise UnreadableError(path, "it is no regular file")
 
 

@@ -74,8 +74,12 @@ def tier_of(tier: str, table: type[Row]) -> str:
 
 
 def require(data: Path) -> None:
-    """Raise TlstaxError (USAGE) where there is no data set."""
-    if not any((data / f"tier={tier}").is_dir() for tier in TIERS):
+    """Raise TlstaxError: USAGE where there is no data set, IO where it cannot be read."""
+    try:
+        is_there = any((data / f"tier={tier}").is_dir() for tier in TIERS)
+    except OSError as error:
+        raise layout.unreadable(data, error) from error
+    if not is_there:
         raise TlstaxError(
             f"there is no data set in {data}",
             "it has no folder tier=1h" if data.is_dir() else "there is no such folder",
@@ -97,6 +101,7 @@ def _files_in(data: Path, place: Place, left_out: list[str]) -> list[Path]:
             continue  # compacted meanwhile
         left_out += skipped
         return found
+    left_out.append(f"{folder} was not read: its files were replaced while they were read")
     return []
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from tlstax.analysis.fleet.continuous.counters import Counters
 from tlstax.analysis.fleet.continuous.rollups import Destination, Rollups
 from tlstax.analysis.fleet.continuous.server_counters import ServerCounters
+from tlstax.analysis.fleet.rollup.recording import require_names
 from tlstax.analysis.fleet.store import parquet_files
 from tlstax.analysis.report.live.otlp import OtlpPush, endpoint_of
 from tlstax.analysis.report.live.profile_push import ProfilePush
@@ -39,6 +40,7 @@ class Sinks:
     @contextlib.contextmanager
     def of(self, host: str, tell: Callable[[str], None]) -> Iterator[Rollups]:
         """The rollups of a server. Raises TlstaxError: HOST if a package is missing, USAGE, IO."""
+        require_names("cannot watch", host, self._cluster)
         to = Destination(self._data, host, self._cluster, self._every_s, self._keep_s)
         with contextlib.ExitStack() as stack:
             pushed = ProfilePush(self._profiles, tell) if self._profiles else None
@@ -57,6 +59,7 @@ class Sinks:
         self, listen: tuple[str, int] | None, otlp: str, host: str, tell: Callable[[str], None]
     ) -> Iterator[None]:
         """Metrics of all servers, at one address. Raises TlstaxError: HOST, USAGE."""
+        require_names("cannot watch", host, self._cluster)
         with contextlib.ExitStack() as stack:
             if listen is not None:
                 exposition = Exposition(self._servers, *listen)

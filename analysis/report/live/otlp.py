@@ -9,6 +9,7 @@ an argument.
 
 import importlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,10 +19,13 @@ from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.analysis.fleet.continuous.server_counters import ServerCounters
 from tlstax.analysis.fleet.histograms import SCALE, dense
 from tlstax.analysis.report.live.server_measures import Buckets, Histograms, Points, read_all
+from tlstax.analysis.report.live.short_answers import short_session
 
 PATH: Final = "/v1/metrics"
 _UNITS: Final = {"_seconds": "s", "_bytes": "By"}
 TIMEOUT_S: Final = 10
+_OWN_SESSION: Final = "_CREDENTIAL_PROVIDER"
+"""End of the exporter's variables that name a package which makes its session."""
 
 
 class OtlpPush:
@@ -45,7 +49,11 @@ class OtlpPush:
         exporter = package("opentelemetry.exporter.otlp.proto.http.metric_exporter")
         # What fails is told here, once.
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-        self._exporter = exporter.OTLPMetricExporter(endpoint=endpoint, timeout=TIMEOUT_S)
+        has_own = any(name.endswith(_OWN_SESSION) for name in os.environ)
+        session = None if has_own else short_session(package("requests"), TIMEOUT_S)
+        self._exporter = exporter.OTLPMetricExporter(
+            endpoint=endpoint, timeout=TIMEOUT_S, session=session
+        )
         self._resource = resource(host)
         scopes = package("opentelemetry.sdk.util.instrumentation")
         self._scope = scopes.InstrumentationScope("tlstax", __version__)

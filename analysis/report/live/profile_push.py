@@ -21,6 +21,7 @@ from tlstax.analysis.fleet.continuous.raw_hour import Rows
 from tlstax.analysis.fleet.rollup.recording import Recording
 from tlstax.analysis.report.live.otlp import TIMEOUT_S, endpoint_of, package
 from tlstax.analysis.report.live.otlp_profiles import OPTION, ProfileForm
+from tlstax.analysis.report.live.short_answers import short_session
 
 PATH: Final = "/v1development/profiles"
 _AGAIN_S: Final = 60.0
@@ -37,7 +38,7 @@ class ProfilePush:
         self._tell = tell
         self._form = ProfileForm()
         self._requests = package("requests", "profiles", OPTION)
-        self._session = self._requests.Session()
+        self._session = short_session(self._requests, TIMEOUT_S)
         parse = package("opentelemetry.util.re", "profiles", OPTION).parse_env_headers
         self._headers = {
             **parse(_setting("HEADERS"), liberal=True),

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The counters of a watch as Prometheus metrics, by prometheus_client.
 
-One thread answers one scrape after another. A client that is slow is cut off, so that it costs
-no memory and delays the next scrape by seconds at most.
+Each connection has a thread, and seconds in all: a client that sends its request byte by byte has
+no more. Of more connections than a few the oldest is cut off, so clients that never end their
+request neither cost memory nor delay a scrape.
 """
 
 import importlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -19,7 +23,10 @@ from tlstax.analysis.report.live import protobuf_exposition
 from tlstax.analysis.report.live.measures import PREFIX, below
 from tlstax.analysis.report.live.server_measures import Histograms, Points, read_all
 
-_PATIENCE_S: Final = 5
+_PATIENCE_S: Final = 5.0
+"""That a connection lasts at most."""
+_AT_ONCE: Final = 4
+"""Connections; the unit of systemd bounds threads."""
 _BUCKETS: Final = range(15, 36)
 """Upper bounds of histograms as powers of two, in ns: 33 us to 34 s, where exact sums end."""
 
@@ -33,8 +40,45 @@ class _Handler(WSGIRequestHandler):
         """Nothing: a scrape every 15 s is no news."""
 
 
-class _Server(WSGIServer):
+class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+
+    def __init__(self, *asked: Any) -> None:
+        self._begun_s: dict[Any, float] = {}  # by connection, the oldest first
+        self._lock = threading.Lock()
+        super().__init__(*asked)
+
+    def server_bind(self) -> None:
+        """As the base does, but nobody is asked for the name of the address."""
+        TCPServer.server_bind(self)
+        host, port = self.server_address[:2]
+        self.server_name, self.server_port = str(host), int(port)
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread."""
+        with self._lock:
+            self._begun_s[request] = time.monotonic()
+            self._cut_off(list(self._begun_s)[:-_AT_ONCE])
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Every half a second: cut off who takes too long."""
+        before_s = time.monotonic() - _PATIENCE_S
+        with self._lock:
+            self._cut_off([one for one, begun_s in self._begun_s.items() if begun_s < before_s])
+
+    def _cut_off(self, requests: list[Any]) -> None:
+        for one in requests:
+            del self._begun_s[one]
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)  # its thread wakes and ends
+
+    def shutdown_request(self, request: Any) -> None:
+        """A connection is over."""
+        with self._lock:
+            self._begun_s.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that went away is none of ours."""
@@ -56,10 +100,10 @@ class Exposition:
         kind = _Server6 if ":" in host else _Server
         try:
             self._server = make_server(host, port, _application(client, registry), kind, _Handler)
-        except OSError as error:
+        except (OSError, TypeError, ValueError) as error:  # the latter of names that are none
             raise TlstaxError(
                 f"cannot serve metrics at {host}:{port}",
-                error.strerror or str(error),
+                getattr(error, "strerror", "") or str(error),
                 "Give another address with --listen",
                 ExitCode.USAGE,
             ) from error

@@ -2,6 +2,9 @@
 """The arguments of `tlstax watch`."""
 
 import argparse
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import build_parser, main
 from tlstax.analysis.report.commands.watch_sinks import Sinks
 from tlstax.collectors.commands import watch
-from tlstax.collectors.commands.watch import address, every, keep
+from tlstax.collectors.commands.watch import address, every, keep, raw_folder
 
 
 @pytest.mark.parametrize(
@@ -91,6 +94,27 @@ def test_a_failed_folder_of_raw_windows_leaves_no_claim(tmp_path: Path) -> None:
     watch._outlet(options, sinks, "3306").close()
 
 
+@pytest.mark.parametrize("name", ["a\\b", "a\nb", "\x1b[31m", "h" * 201, "\udcff"])
+@pytest.mark.parametrize("option", ["--host", "--cluster"])
+@pytest.mark.parametrize("more", [[], ["--all"]])
+def test_names_that_no_question_could_use_are_refused_at_the_start(
+    option: str, name: str, more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As by `tlstax fleet add`; one that no file can hold ended the watch at its first rollup."""
+    command = ["watch", "--name", "nobody-has-it", "--output", str(tmp_path / "d"), *more]
+    assert main([*command, option, name]) == ExitCode.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"Give another one with {option}" in line
+
+
+def test_raw_windows_of_each_host_have_a_folder_of_their_own() -> None:
+    names = ["db1", "db1-3306@x", "..", ".", "a/b", "a_b", "a b", "../../etc", "\u00e4" * 200]
+    found = [raw_folder(name) for name in names]
+    assert found[0] == "db1"
+    assert len(set(found)) == len(names)
+    assert not any("/" in one or set(one) <= {"."} or len(one.encode()) > 255 for one in found)
+
+
 @pytest.mark.parametrize(
     ("words", "what"),
     [
@@ -105,3 +129,30 @@ def test_a_group_that_means_nothing_is_refused(
     assert main(["watch", "--output", str(tmp_path / "d"), *words.split()]) == ExitCode.USAGE
     (line,) = capsys.readouterr().err.splitlines()
     assert what in line
+
+
+# A stand-in for what opens the data set, which is where packages are imported first.
+_THREADS = """
+import os, sys
+from tlstax.__main__ import build_parser
+from tlstax.collectors.commands import watch
+def sinks(*asked):
+    import numpy
+    print(len(os.listdir("/proc/self/task")))
+    import pyarrow
+    print(pyarrow.cpu_count())
+    sys.exit(0)
+options = build_parser("watch").parse_args(["watch", "--name", "x", "--output", "x"])
+options.sinks = sinks
+watch.run(options)
+"""
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="each library has one thread on one CPU")
+def test_a_watch_has_no_thread_for_each_cpu() -> None:
+    """On a host of 64 CPUs OpenBLAS began 63 threads, or interrupted the watch for want of them."""
+    none = {name: of for name, of in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run(
+        [sys.executable, "-c", _THREADS], env=none, stdout=subprocess.PIPE, check=True
+    )
+    assert done.stdout.split() == [b"1", b"1"]

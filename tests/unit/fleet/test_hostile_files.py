@@ -127,6 +127,76 @@ def test_a_footer_of_any_bytes_is_a_damaged_file(tmp_path: Path) -> None:
     assert refused > 100
 
 
+def said_of(data: Path, capsys: Any, command: str, *words: str) -> tuple[int, str]:
+    """The exit status and standard error of a command."""
+    status = main(["fleet", command, "--data", str(data), *words])
+    return status, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("target", ["nowhere.parquet", part_name(98)])
+def test_a_link_to_nothing_costs_its_line_and_not_its_hour(
+    tmp_path: Path, capsys: Any, target: str
+) -> None:
+    """To a file that is not there, and to itself."""
+    store(tmp_path, "1h", columns.Interval, intervals())
+    (folder,) = tmp_path.glob("tier=1h/table=interval/*/*")
+    (folder / part_name(98)).symlink_to(target)
+    found = selection.select(tmp_path, "1h", [columns.Interval])
+    assert len(found.files[columns.Interval]) == 1
+    (said,) = found.left_out
+    assert part_name(98) in said
+    status, errors = said_of(tmp_path, capsys, "compact")
+    assert (status, errors.count("\n")) == (ExitCode.CAPTURE, 1), errors
+
+
+def test_files_that_always_vanish_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an hour that is replaced again and again would be missing without a word."""
+    store(tmp_path, "1h", columns.Interval, intervals())
+
+    def vanished(path: Path, table: object) -> None:
+        raise FileNotFoundError(2, "No such file", str(path))
+
+    monkeypatch.setattr(parquet_files, "check", vanished)
+    found = selection.select(tmp_path, "1h", [columns.Interval])
+    (said,) = found.left_out
+    assert "were replaced while they were read" in said
+
+
+@pytest.mark.parametrize("name", ["tier=1h", "table=interval"])
+def test_a_folder_that_may_not_be_read_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, name: str
+) -> None:
+    store(tmp_path, "1h", columns.Interval, intervals())
+    is_dir, iterdir = Path.is_dir, Path.iterdir
+
+    def checked(path: Path) -> Path:
+        if path.name == name:
+            _forbidden()
+        return path
+
+    monkeypatch.setattr(Path, "is_dir", lambda path: is_dir(checked(path)))
+    monkeypatch.setattr(Path, "iterdir", lambda path: iterdir(checked(path)))
+    status, errors = said_of(tmp_path, capsys, "top")
+    assert status == ExitCode.IO
+    assert errors.startswith(f"tlstax: cannot read {tmp_path}")
+    assert "permission denied" in errors
+
+
+def test_a_file_that_may_not_be_read_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(tmp_path, "1h", columns.Interval, intervals())
+    monkeypatch.setattr("pyarrow.parquet.read_metadata", _forbidden)
+    (said,) = selection.select(tmp_path, "1h", [columns.Interval]).left_out
+    assert said.endswith("permission denied")
+
+
+def _forbidden(*_: object) -> None:
+    raise PermissionError(13, "Permission denied")
+
+
 def test_nobody_waits_for_the_writer_of_a_named_pipe(tmp_path: Path) -> None:
     store(tmp_path, "1h", columns.Interval, intervals())
     (folder,) = tmp_path.glob("tier=1h/table=interval/*/*")

@@ -16,7 +16,7 @@ from tlstax.analysis.report.live import otlp
 from tlstax.analysis.report.live.measures import distributions, measures
 from tlstax.analysis.report.live.otlp import OtlpPush, endpoint_of
 from tlstax.analysis.rows.tables import Tables
-from tlstax.tests.otlp_receiver import Collector, until
+from tlstax.tests.otlp_receiver import ENDLESS_MOST, Collector, until
 from tlstax.tests.watched_rows import Watching
 
 
@@ -120,6 +120,17 @@ def test_a_server_that_refuses_is_told_once_and_tried_again(
     until(lambda: collector.requests)
     push.close()
     assert ["cannot be sent" in said[0], "again" in said[1], len(said)] == [True, True, 2]
+
+
+def test_an_answer_without_an_end_fills_no_memory(
+    servers: ServerCounters, collector: Collector
+) -> None:
+    collector.is_endless = True
+    push = OtlpPush(servers, endpoint_of(collector.address), "db1", 0.1, print)
+    until(lambda: collector.requests)
+    collector.is_endless = False
+    push.close()
+    assert 0 < collector.sent_bytes < ENDLESS_MOST / 2
 
 
 def test_a_missing_package_is_named(

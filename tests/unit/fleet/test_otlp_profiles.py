@@ -19,7 +19,7 @@ from tlstax.analysis.report.commands.watch_sinks import Sinks
 from tlstax.analysis.report.live import otlp_profiles, profile_push
 from tlstax.analysis.report.live.profile_push import ProfilePush
 from tlstax.analysis.rows.tables import Tables
-from tlstax.tests.otlp_receiver import Collector, named, stacks, until
+from tlstax.tests.otlp_receiver import ENDLESS_MOST, Collector, named, stacks, until
 from tlstax.tests.watched_rows import by_window, facts
 
 TABLES = {"mapping", "location", "function", "link", "attribute", "stack", "string"}
@@ -137,6 +137,17 @@ def test_a_busy_receiver_is_told_once_and_gets_every_hour_later(
     assert "it answers 503. That is tried again" in said[0]
     assert "again" in said[1]
     assert len(said) == 2
+
+
+def test_an_answer_without_an_end_is_none(collector: Collector, rolled: RolledUp) -> None:
+    collector.is_endless = True
+    said: list[str] = []
+    push = ProfilePush(collector.address, said.append)
+    push.add(rolled.recording, rolled.rows["1h"])
+    until(lambda: said)
+    push.close()
+    assert "its answer is none of OTLP" in said[0]
+    assert 0 < collector.sent_bytes < ENDLESS_MOST / 2
 
 
 def test_what_is_refused_is_told_and_not_sent_again(collector: Collector, rolled: RolledUp) -> None:

@@ -225,3 +225,18 @@ def test_a_bad_file_of_hosts_is_refused(tmp_path: Path, text: str, why: str) -> 
 def test_a_file_of_hosts_that_is_missing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TlstaxError, match="No such file"):
         hosts_in(tmp_path / "none")
+
+
+@pytest.mark.parametrize("letter", ["d", "\u00fc"])
+def test_a_host_whose_name_no_file_can_have_costs_its_line(
+    letter: str, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = letter * 250
+    hosts = hosts_file(tmp_path, f"{long}\ndb1\ndead1\n")
+    data = tmp_path / "data"
+    command = ["fleet", "record", "--hosts", str(hosts), "--name", "mysqld", "--data", str(data)]
+    assert main([*command, "--for", "1s", "--parallel", "1"]) == ExitCode.TARGET
+    lines = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
+    assert lines["db1"] == "recorded"
+    assert "is too long" in lines[long]
+    assert "dead1" in lines

@@ -12,9 +12,10 @@ import pytest
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS, TABLES, TIERS
+from tlstax.analysis.fleet.continuous.rotation import rotate
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.rollup.steps import STEP_NS
-from tlstax.analysis.fleet.store import adding, compaction, parquet_files, selection
+from tlstax.analysis.fleet.store import adding, compaction, layout, parquet_files, selection
 from tlstax.analysis.report.live.measures import distributions
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.printable import output_error
@@ -237,6 +238,24 @@ def test_old_hours_are_removed_and_those_of_others_stay(
     ]
     assert sorted(hosts) == ["db1", "db2"]
     assert len(list(data.glob("tier=1h/table=ledger/*/hour=*"))) == 2
+
+
+def test_a_file_of_a_newer_version_keeps_no_old_hour_of_ours(
+    demo_tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a downgrade: else nothing would ever be removed again."""
+    data, rows = tmp_path / "watch", by_window(demo_tables)
+    watching = Watching(data, demo_tables)
+    watching.take(rows)
+    watching.end()
+    (ours,) = data.glob("tier=1h/table=interval/*/*/part-*.parquet")
+    table = parquet_files.table_of(columns.Interval, [])
+    newer = ours.with_name(layout.part_name(99))
+    with monkeypatch.context() as patched:
+        patched.setattr(parquet_files, "SCHEMA_VERSION", parquet_files.SCHEMA_VERSION + 1)
+        parquet_files.write(newer, columns.Interval, [table])
+    rotate(data, "db1", 2**62)
+    assert [newer.exists(), ours.exists()] == [True, False]
 
 
 def test_two_watches_of_a_host_are_refused(demo_tables: Tables, tmp_path: Path) -> None:

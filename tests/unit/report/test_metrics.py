@@ -5,9 +5,11 @@ import re
 import shutil
 import socket
 import subprocess
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -140,6 +142,53 @@ def test_a_client_that_says_nothing_is_cut_off(
         begun_s = time.monotonic()
         assert "tlstax_server_up" in scrape(exposition)
         assert time.monotonic() - begun_s < 30
+
+
+def test_a_client_that_never_ends_its_request_is_cut_off_meanwhile_others_are_answered(
+    exposition: Exposition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prometheus, "_PATIENCE_S", 1.0)
+    with socket.create_connection((LOOPBACK, exposition.port)) as slow:
+        slow.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        begun_s, took_s = time.monotonic(), []
+        is_cut_off = False
+        while not is_cut_off:  # a byte before each wait for one is over
+            assert time.monotonic() - begun_s < 20
+            asked_s = time.monotonic()
+            assert "tlstax_server_up" in scrape(exposition)
+            took_s.append(time.monotonic() - asked_s)
+            time.sleep(0.05)
+            try:
+                slow.sendall(b"a")
+            except OSError:
+                is_cut_off = True
+    assert max(took_s) < 1
+
+
+def test_many_clients_that_say_nothing_have_few_threads(exposition: Exposition) -> None:
+    with ExitStack() as opened:
+        for _ in range(5 * prometheus._AT_ONCE):
+            one = socket.create_connection((LOOPBACK, exposition.port))
+            opened.enter_context(one)
+        assert "tlstax_server_up" in scrape(exposition)
+        end_s = time.monotonic() + 10
+        while threading.active_count() > prometheus._AT_ONCE + 2 and time.monotonic() < end_s:
+            time.sleep(0.05)
+        assert threading.active_count() <= prometheus._AT_ONCE + 2
+
+
+def test_nobody_is_asked_for_the_name_of_the_address(
+    watching: Watching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resolver that does not answer delayed the start."""
+    monkeypatch.setattr(socket, "getfqdn", lambda *_: pytest.fail("asked"))
+    Exposition(watching.servers, LOOPBACK, 0).close()
+
+
+@pytest.mark.parametrize("host", ["\u00e9" * 70, "a" * 300, "a..b"])
+def test_a_name_that_is_none_is_refused(watching: Watching, host: str) -> None:
+    with pytest.raises(TlstaxError, match="cannot serve metrics"):
+        Exposition(watching.servers, host, 0)
 
 
 def test_an_address_that_is_in_use_is_refused(exposition: Exposition, watching: Watching) -> None:

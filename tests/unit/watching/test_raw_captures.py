@@ -84,6 +84,7 @@ def test_each_source_has_a_capture_with_its_windows_and_living_threads(tmp_path:
     assert [path.stem[-2:] for path in (first, second)] == ["0b", "0c"]
     assert [row.window_id for row in rows_of(first, schema.Window)] == [1, 2]  # type: ignore[union-attr]
     assert rows_of(second, schema.Thread) == [thread(1)]
+    assert schema.Meta("watch_source", "12") in rows_of(second, schema.Meta)
     assert {row.key for row in rows_of(second, schema.Meta)} >= {  # type: ignore[union-attr]
         "created_wall_ns", "monotonic_anchor_ns", "hostname", "command_level",
     }  # fmt: skip
