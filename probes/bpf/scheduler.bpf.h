@@ -41,6 +41,18 @@ static __always_inline bool read_clocks(struct task_struct *task, u64 now,
 }
 
 /*
+ * How long after the end of a thread that has blocked the scheduler last looked at its clock: where
+ * it finds nobody to run here, it looks on other CPUs, and looks at the clock again. That time is
+ * the thread's no more, and is not in what the clocks above show as late.
+ */
+static __always_inline u64 choice_ns(struct task_struct *task, u64 now, struct cpu_clocks *clocks)
+{
+	u64 spent = now - clocks->lag_ns - clocks->uncharged_ns - task->se.exec_start;
+
+	return spent < CHOICE_MOST_NS ? spent : 0;
+}
+
+/*
  * When the thread's stay on the CPU ended. The tracepoint fires after the next thread was chosen,
  * the scheduler's timestamp is earlier.
  *
@@ -59,10 +71,13 @@ static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct
 	s64 gap = (s64)(now - slot->run_start_ns - counted), stolen, late;
 	s64 choice_most = CHOICE_MOST_NS;
 	struct cpu_clocks clocks;
+	u64 end = now;
 
 	if (unlikely(!slot->run_start_ns))
 		return now;
 	if (read_clocks(task, now, &clocks)) {
+		if (!runnable)
+			end = now - choice_ns(task, now, &clocks);
 		late = (s64)(clocks.lag_ns - slot->came.lag_ns);
 		stolen = (s64)(clocks.uncharged_ns - slot->came.uncharged_ns);
 	} else {
@@ -74,14 +89,15 @@ static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct
 	/* The scheduler looks at its clock at every tick. */
 	if (unlikely((runnable && late < TICK_NS) || (late < 0 && late > -TICK_NS))) {
 		slot->handed_ns += late;
-		return now;
+	} else {
+		gap -= stolen;
+		if (unlikely(runnable || gap < 0 || gap > choice_most))
+			return now;
+		end = now - gap;
 	}
-	gap -= stolen;
-	if (unlikely(runnable || gap < 0 || gap > choice_most))
-		return now;
-	if (slot->last_ns > now - gap)
-		slot->handed_ns += slot->last_ns - (now - gap);
-	return now - gap;
+	if (slot->last_ns > end)
+		slot->handed_ns += slot->last_ns - end;
+	return end;
 }
 
 /* The wait has ended: the thread is runnable, in the same phase. */
@@ -103,8 +119,8 @@ static __always_inline void woken(struct thread_slot *slot, u64 now)
 enum { UNSEEN_WAKEUPS_MOST = 20 }; /* a second: more are a fault, which closure is to show */
 
 /*
- * The thread is given a CPU, and no wake-up of it was reported: one kernel was seen to miss some.
- * How long it has waited, by the scheduler's stamp; 0: not known.
+ * The thread is given a CPU, and no wake-up of it was reported: one kernel runs no program while
+ * a certain process is current. How long it has waited, by the scheduler's stamp; 0: not known.
  */
 static __noinline u64 waited_unseen_ns(struct thread_slot *slot, struct task_struct *task, u64 now)
 {
@@ -131,15 +147,15 @@ static __noinline u64 waited_unseen_ns(struct thread_slot *slot, struct task_str
 }
 
 /*
- * The thread is running, but no switch to it was reported: one kernel was seen to miss some
- * switches. The time that it has been running is what the scheduler counted since the thread left
+ * The thread is running, but no switch to it was reported: it followed a thread that no program
+ * runs for. The time that it has been running is what the scheduler counted since the thread left
  * the CPU, plus the time since the scheduler last updated its count.
  */
 static __noinline void came_unseen(struct thread_slot *slot, struct task_struct *task, u64 now)
 {
-	u64 ran = task->se.sum_exec_runtime - slot->sched_cpu_ns;
+	u64 counted = task->se.sum_exec_runtime - slot->sched_cpu_ns;
+	u64 ran = counted + uncounted_ns(task, now);
 
-	ran += uncounted_ns(task, now);
 	if (ran > now - slot->last_ns)
 		ran = now - slot->last_ns;
 	if (slot->state >= STATE_BLOCKED_NETWORK)
@@ -147,7 +163,9 @@ static __noinline void came_unseen(struct thread_slot *slot, struct task_struct 
 	charge(slot, now - ran);
 	slot->state = STATE_ON_CPU;
 	slot->run_start_ns = now - ran;
-	read_clocks(task, now, &slot->came);
+	if (read_clocks(task, now, &slot->came)) /* as they were when it came */
+		slot->came.lag_ns = slot->run_start_ns - (task->se.exec_start - counted) -
+				    slot->came.uncharged_ns;
 	pending_runs(slot, now - ran);
 	count_loss(LOSS_SWITCH_MISSED);
 }
@@ -174,6 +192,7 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 		came_unseen(slot, task, now);
 	s64 handed_before_ns = slot->handed_ns;
 	charge(slot, left_cpu(slot, task, now, !left_as));
+	u64 left = slot->last_ns; /* what it did before it blocked ended there, and not now */
 	count_stay(task, slot, slot->handed_ns - handed_before_ns);
 	if (unlikely(exiting && left_as & TASK_DEAD)) {
 		read_last_counts(task, slot, now);
@@ -189,12 +208,12 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 		slot->state = STATE_RUNNABLE;
 		return;
 	}
-	end_returned(slot, task, now);
+	end_returned(slot, task, left);
 	classify_wait(task, slot, &wait);
 	if (config.flow)
-		flow_wait(task, slot, &wait, now);
+		flow_wait(task, slot, &wait, left);
 	else if (config.covered_by_tracepoint)
-		pending_wait(task, slot, &wait, now);
+		pending_wait(task, slot, &wait, left);
 	slot->wait_start_ns = now;
 	if (bpf_core_field_exists(task->sched_info.run_delay))
 		slot->block_wait_ns = task->sched_info.run_delay;

@@ -16,7 +16,8 @@ import pytest
 
 from tlstax.analysis.document.closing import close
 from tlstax.analysis.model.trust import Closure
-from tlstax.analysis.rows.tables import load
+from tlstax.analysis.rows.closure import cpu_times
+from tlstax.analysis.rows.tables import Tables, load
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.recording.by_recorder.recorder import Recorder
@@ -49,20 +50,23 @@ if os.environ.get("TLSTAX_MUTANTS") == "all":
 CHOSEN = [(level, m) for level in LEVELS for m in (SHORT_FLOW if level == Level.FLOW else SHORT)]
 SECONDS = 4.5
 LOAD = ("load", 3, 5000, 1000, 0)  # three pairs of threads that take turns for five seconds
+NAPS = ("load", 2, 5000, 5, 50)  # two pairs that work for 5 us, send, and sleep for 50 us
+BLOCKED_NS = 100
+"""Per switch; the scheduler looks for another thread for about 1 us where a CPU becomes idle."""
 PATIENCE_S = 60
 
 
-Closed = Callable[[str, Level], Closure]
+Recorded = Callable[..., Tables]
 
 
 @pytest.fixture
-def closed(
+def recorded(
     run_watched: Callable[..., list[dict[str, Any]]], repository: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> Closed:  # fmt: skip
-    """Closure of a recording of the load by a mutant, or by the programs that ship ("")."""
+) -> Recorded:  # fmt: skip
+    """A recording of a load by a mutant, or by the programs that ship ("")."""
 
-    def run(mutant: str, level: Level) -> Closure:
+    def run(mutant: str, level: Level, words: tuple[str | int, ...] = LOAD) -> Tables:
         kind = "-guarded" if safe_programs() else ""
         mutants = repository / "tests/truth/mutants/bin"
         monkeypatch.setenv("TLSTAX_PROGRAMS", str(mutants / f"{mutant}{kind}.bpf.o"))
@@ -89,9 +93,9 @@ def closed(
                 recording.append(pool.submit(record, pid))
                 assert attached.wait(PATIENCE_S)
 
-            run_watched(attach, lambda: recording[0].result(PATIENCE_S), *LOAD)
+            run_watched(attach, lambda: recording[0].result(PATIENCE_S), *words)
         with CaptureReader.open(tmp_path / "capture") as reader:
-            return close(load(reader))
+            return load(reader)
 
     return run
 
@@ -103,16 +107,35 @@ def red(closure: Closure) -> set[str]:
 
 @pytest.mark.timing
 @pytest.mark.parametrize("level", LEVELS)
-def test_the_programs_that_ship_turn_no_figure_red(closed: Closed, level: Level) -> None:
-    closure = closed("", level)
+def test_the_programs_that_ship_turn_no_figure_red(recorded: Recorded, level: Level) -> None:
+    closure = close(recorded("", level))
     assert closure.ok, closure.summary
     judged = {figure.key for figure in closure.figures if figure.verdict == "ok"}
     assert judged >= set(MUTANTS.values())
 
 
 @pytest.mark.timing
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_thread_that_blocks_is_not_charged_for_the_search_for_another(
+    recorded: Recorded, level: Level
+) -> None:
+    """Else servers whose CPUs are often idle have some percent of CPU time too much.
+
+    Against the scheduler's times of the threads: the process does not count their last microseconds.
+    """
+    tables = recorded("", level, NAPS)
+    times = cpu_times(tables)
+    rows = [row for row in tables.process_clocks if row.window_id in times]
+    spent_ns = sum(times[row.window_id][0] for row in rows)
+    counted_ns = sum(row.account_cpu_ns for row in rows)
+    switches = sum(row.switch_count for row in rows)
+    assert switches > 50_000
+    assert abs(spent_ns - counted_ns) / switches < BLOCKED_NS
+
+
+@pytest.mark.timing
 @pytest.mark.parametrize(("level", "mutant"), CHOSEN)
-def test_a_mutant_turns_its_figure_red(closed: Closed, level: Level, mutant: str) -> None:
-    closure = closed(mutant, level)
+def test_a_mutant_turns_its_figure_red(recorded: Recorded, level: Level, mutant: str) -> None:
+    closure = close(recorded(mutant, level))
     assert MUTANTS[mutant] in red(closure), closure.summary
     assert closure.forbidden
