@@ -274,7 +274,7 @@ def test_a_file_of_a_newer_version_keeps_no_old_hour_of_ours(
     table = parquet_files.table_of(columns.Interval, [])
     newer = ours.with_name(layout.part_name(99))
     with monkeypatch.context() as patched:
-        patched.setattr(parquet_files, "SCHEMA_VERSION", parquet_files.SCHEMA_VERSION + 1)
+        patched.setattr(parquet_files, "SCHEMA_VERSION", columns.SCHEMA_VERSION + 1)
         parquet_files.write(newer, columns.Interval, [table])
     rotate(data, "db1", 2**62)
     assert [newer.exists(), ours.exists()] == [True, False]
