@@ -15,7 +15,7 @@ from typing import Final
 
 from tlstax import TlstaxError
 from tlstax.analysis.fleet import columns
-from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS
+from tlstax.analysis.fleet.columns import DAY_NS, HOUR_NS, SECOND_NS, TIERS
 from tlstax.analysis.fleet.continuous.counters import Counters
 from tlstax.analysis.fleet.continuous.explained_hours import Explained, ExplainedHours
 from tlstax.analysis.fleet.continuous.rotation import rotate
@@ -33,6 +33,8 @@ KEPT_SEGMENTS: Final = 3
 """Segments that ended and could not be written yet; of more the oldest is lost."""
 CLOCK_STEP_NS: Final = SECOND_NS
 """A wall clock that moved more than this against the monotonic one was set."""
+DOUBTED_NS: Final = DAY_NS
+"""For so long nothing is removed after it was set by more than an hour: maybe by mistake."""
 
 Tell = Callable[[str], None]
 
@@ -79,6 +81,8 @@ class Rollups:
         self._start_cpu_ns = 0
         self._written = 0  # number of the last rollup
         self._rotated_hour = 0
+        self._offset_ns: int | None = None  # of the wall clock, at the last window
+        self._clock_set_ns = -DOUBTED_NS - 1  # on the monotonic clock
         self._is_failing = False
         self._triggers = Triggers()
         self._explained = ExplainedHours(to.data, tell, counters.findings_lost, explained)
@@ -105,7 +109,7 @@ class Rollups:
         """A window ended: add it, and write if a rollup is due; whether a trigger fired."""
         (window,) = (row for row in rows if isinstance(row, schema.Window))
         offset_ns = self._wall_offset_ns()
-        self._follow_clock(offset_ns)
+        self._follow_clock(offset_ns, window.end_ns)
         of = self._segment.of if self._segment else self._recording(offset_ns)
         sums = self._windows.of(rows, of)
         for numbers in sums.interval.values():
@@ -127,7 +131,8 @@ class Rollups:
         if now != self._written:
             self._written = now
             self._write()
-            self._rotate(window.end_ns + offset_ns)
+            if window.end_ns - self._clock_set_ns > DOUBTED_NS:
+                self._rotate(window.end_ns + offset_ns)
         return bool(fired)
 
     def recorded(self, capture: Path, source: int) -> None:
@@ -180,7 +185,10 @@ class Rollups:
             self._late.append(self._segment)
         self._segment = None
 
-    def _follow_clock(self, offset_ns: int) -> None:
+    def _follow_clock(self, offset_ns: int, now_ns: int) -> None:
+        if self._offset_ns is not None and abs(offset_ns - self._offset_ns) > HOUR_NS:
+            self._clock_set_ns = now_ns
+        self._offset_ns = offset_ns
         if self._segment is None:
             return
         moved_ns = offset_ns - self._segment.of.wall_offset_ns

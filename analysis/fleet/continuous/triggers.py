@@ -102,9 +102,9 @@ class Triggers:
                  _tls_cpu(recent, before))  # fmt: skip
         fired = []
         for one in found:
-            if one and now_ns - self._fired_ns.get(one.trigger, -BEFORE * MINUTE_NS) >= (
-                BEFORE * MINUTE_NS
-            ):
+            since_ns = now_ns - self._fired_ns.get(one.trigger, now_ns + 1) if one else 0
+            # Less than 0: never, or the clock was set back.
+            if one and not 0 <= since_ns < BEFORE * MINUTE_NS:
                 self._fired_ns[one.trigger] = now_ns
                 fired.append(one)
         return fired

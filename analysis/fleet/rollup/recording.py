@@ -30,6 +30,8 @@ class Recording:
     """Wall clock less CLOCK_MONOTONIC."""
     is_watched: bool = False
     """Whether it is of raw windows of a watch, whose rollups have the same source."""
+    is_beside_others: bool = False
+    """Whether it is of one of several servers that were recorded together."""
 
     def start_of(self, window: Window, length_ns: int) -> int:
         """The start of the interval that a window belongs to: the one in which it began."""
@@ -71,7 +73,8 @@ def identify(tables: Tables, path: str, host: str = "", cluster: str = "") -> Re
         *(tables.meta.get(key, "") for key in ("hostname", "engine")),
         *((str(server.pid), server.build_id) if server else ()),
     )
-    return Recording(name, cluster, hash_of(facts), offset_ns)
+    is_beside_others = "recording_id" in tables.meta
+    return Recording(name, cluster, hash_of(facts), offset_ns, is_beside_others=is_beside_others)
 
 
 def require_names(what: str, host: str, cluster: str) -> None:

@@ -65,7 +65,7 @@ def _add(options: argparse.Namespace) -> int:
             ExitCode.USAGE,
         )
     location.require(options.data)
-    status = ExitCode.OK
+    status, told = ExitCode.OK, set[str]()
     for path in paths:
         try:
             rolled = capture.read(path, options.host, options.cluster)
@@ -81,7 +81,14 @@ def _add(options: argparse.Namespace) -> int:
             for row in rolled.rows["1h"][columns.Interval]
             if isinstance(row, columns.Interval)
         )
+        if rolled.recording.is_beside_others and not options.host:
+            told.add(rolled.recording.host)
         print(f"{path}: {rolled.recording.host}, {quantities.time_text(recorded_ns)}: {outcome}")
+    for name in sorted(told):
+        complain(
+            f"{name} has several servers that were recorded together: they are one host of the "
+            "data set, whose CPUs are the mean of theirs. To tell them apart, add each with --host"
+        )
     return int(status)
 
 

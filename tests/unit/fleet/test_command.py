@@ -4,7 +4,9 @@
 import builtins
 import json
 import shutil
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,21 @@ def test_folders_of_captures_are_added_and_a_bad_one_costs_its_line(
     assert ask(target, "add", str(captures / "good.tlstax")) == 0
     assert "already in the data set" in capsys.readouterr().out
     assert ask(target, "compact") == 0
+
+
+def test_several_servers_of_a_host_without_a_name_are_told(
+    demo: Path, tmp_path: Path, capsys: Any
+) -> None:
+    """They are one host of the data set then, and its CPUs the mean of theirs."""
+    capture = tmp_path / "one.tlstax"
+    shutil.copyfile(demo, capture)
+    with closing(sqlite3.connect(capture)) as database, database:
+        database.execute("INSERT INTO meta VALUES ('recording_id', '00ff')")
+    assert ask(tmp_path / "data", "add", str(capture)) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "vm has several servers" in line
+    assert ask(tmp_path / "data", "add", str(capture), "--host", "vm-3306") == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_one_document_has_every_form(data: Path, tmp_path: Path, capsys: Any) -> None:

@@ -225,10 +225,11 @@ def test_old_hours_are_removed_and_those_of_others_stay(
     adding.add(renamed(rolled, "db2", 77), data)
     watching = Watching(data, demo_tables, keep_s=2 * 3600)
     watching.take(rows[:20])
-    watching.sink.detached()
-    watching.offset_ns += 5 * HOUR_NS
-    watching.take(rows[20:])
     watching.end()
+    later = Watching(data, demo_tables, keep_s=2 * 3600)
+    later.offset_ns += 5 * HOUR_NS
+    later.take(rows[20:])
+    later.end()
     files = selection.select(data, "1h", TABLES).files[columns.Interval]
     hosts = [
         host
@@ -238,6 +239,27 @@ def test_old_hours_are_removed_and_those_of_others_stay(
     ]
     assert sorted(hosts) == ["db1", "db2"]
     assert len(list(data.glob("tier=1h/table=ledger/*/hour=*"))) == 2
+
+
+def test_a_clock_that_is_set_to_another_year_by_mistake_removes_nothing(
+    demo_tables: Tables, tmp_path: Path
+) -> None:
+    """Set right within a day, nothing is lost; what stays so for a day is believed."""
+    data, rows = tmp_path / "watch", by_window(demo_tables)
+    watching = Watching(data, demo_tables, keep_s=2 * 3600)
+    watching.take(rows[:20])
+    written = set(data.rglob("part-*.parquet"))
+    for moved_ns in (5000 * HOUR_NS, -5000 * HOUR_NS):
+        watching.offset_ns += moved_ns
+        watching.take(rows[20:40])
+        assert written <= set(data.rglob("part-*.parquet"))
+    watching.offset_ns += 5000 * HOUR_NS
+    watching.take(rows[40:50])
+    watching.sink._clock_set_ns -= 25 * HOUR_NS
+    watching.sink._rotated_hour = 0
+    watching.take(rows[50:])
+    assert not written & set(data.rglob("part-*.parquet"))
+    watching.end()
 
 
 def test_a_file_of_a_newer_version_keeps_no_old_hour_of_ours(
@@ -252,7 +274,7 @@ def test_a_file_of_a_newer_version_keeps_no_old_hour_of_ours(
     table = parquet_files.table_of(columns.Interval, [])
     newer = ours.with_name(layout.part_name(99))
     with monkeypatch.context() as patched:
-        patched.setattr(parquet_files, "SCHEMA_VERSION", parquet_files.SCHEMA_VERSION + 1)
+        patched.setattr(parquet_files, "SCHEMA_VERSION", columns.SCHEMA_VERSION + 1)
         parquet_files.write(newer, columns.Interval, [table])
     rotate(data, "db1", 2**62)
     assert [newer.exists(), ours.exists()] == [True, False]

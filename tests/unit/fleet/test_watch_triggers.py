@@ -107,3 +107,14 @@ def test_a_sentence_says_how_long_it_looked_back() -> None:
     (one,) = fired({"wall_ns": 40 * MS}, calm=BEFORE_LEAST + RECENT)
     (minutes,) = re.findall(r" (\d+) minutes before", one.sentence)
     assert BEFORE_LEAST <= int(minutes) < BEFORE_LEAST + 2 * RECENT
+
+
+def test_a_clock_that_was_set_back_silences_nothing() -> None:
+    triggers, hours = Triggers(), 5 * 60
+    found = [
+        (number, one.trigger)
+        for number in [*range(hours, hours + 2 * RECENT + BEFORE), *range(2 * BEFORE)]
+        for one in triggers.add(minute(number, closure=0.8))
+    ]
+    assert {trigger for _, trigger in found} == {CLOSURE}
+    assert len([number for number, _ in found if number < hours]) == 2
