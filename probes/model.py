@@ -25,9 +25,10 @@ class Level(IntEnum):
 
     SAMPLE = 0
     HANDSHAKE = 1
-    FLOW = 2  # commands by the kernel's socket events
-    COMMAND = 3
-    RECORD = 4
+    CONNECTION = 2  # which connections begin and end: for the ledger, and between its windows
+    FLOW = 3  # commands by the kernel's socket events
+    COMMAND = 4
+    RECORD = 5
 
 
 @dataclass(frozen=True)

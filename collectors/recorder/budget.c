@@ -159,7 +159,7 @@ static bool choose_alternating(const struct load *load, int dense, int light, do
 bool budget_choose(const struct load *load, double share, int most, u64 window_ns, bool alternates,
 		   struct choice *choice)
 {
-	static const int lights[] = {LEVEL_HANDSHAKE, LEVEL_SAMPLE, LEVEL_NONE};
+	static const int lights[] = {LEVEL_CONNECTION, LEVEL_HANDSHAKE, LEVEL_SAMPLE, LEVEL_NONE};
 	double limit_ns = share * MARGIN * load_base(load) * NS;
 
 	if (choose_continuous(load, most, window_ns, limit_ns * (alternates ? SPARE : 1), choice))
@@ -173,8 +173,9 @@ bool budget_choose(const struct load *load, double share, int most, u64 window_n
 			return true;
 	}
 	for (int level = most - 1; level >= LEVEL_SAMPLE; level--) {
-		/* The programs of a plan tell commands either by sockets or by probes. */
-		if (level == LEVEL_FLOW)
+		/* The programs of a plan tell commands either by sockets or by probes. Without a
+		 * ledger nobody asks which connections ended. */
+		if (level == LEVEL_FLOW || level == LEVEL_CONNECTION)
 			continue;
 		*choice = budget_everything(load, level,
 					    (u64)larger((double)window_ns, LONGEST_WINDOW_NS));

@@ -62,7 +62,7 @@ int stretches_attach(void)
 	if (!stretches.mean_ns)
 		return 0;
 	if (engine_attach(&stretches.exact, &stretches.exact_plan, &session->target,
-			  LEVEL_HANDSHAKE))
+			  LEVEL_CONNECTION))
 		return -1;
 	engine_set_wait_share(&stretches.exact, WALK_NONE);
 	stretch_plan_next(0);
@@ -97,7 +97,7 @@ int stretch_detach(void)
 {
 	watchdog_beat();
 	int error = engine_go(&stretches.exact, &stretches.exact_plan, &session->target,
-			      LEVEL_HANDSHAKE);
+			      LEVEL_CONNECTION);
 
 	watchdog_beat();
 	stretches_drain();

@@ -19,6 +19,9 @@
 /* Fewer than a tenth of the walks of waits that may be: twice as many are made. */
 enum { FEW = 10, SHARE_MOST = 1 << 12, ATTEMPTS = 3, MUCH = 8 };
 
+/* With fewer, each account of a thread that ended is taken out soon. */
+enum { SLOTS_OF_MANY = 1024 };
+
 /* A client waits once per query, and their rate is unknown at first: few stacks are walked. */
 enum { SHARE_OF_CLIENT = 64 };
 
@@ -209,6 +212,20 @@ bool window_cut(struct windows *windows, struct engine *engine, const struct tar
 	return true;
 }
 
+static bool is_part(u64 used, u64 size)
+{
+	return used > size / MUCH;
+}
+
+bool window_is_calm(const struct engine *engine)
+{
+	u64 ended_count = accounts_ended_count(engine);
+
+	return !is_part(ring_waiting_bytes(&engine->records), engine->records.bytes) &&
+	       !is_part(ended_count, engine->settings.slots) &&
+	       (!ended_count || engine->settings.slots >= SLOTS_OF_MANY) && !walks_are_waiting();
+}
+
 bool window_drain(struct engine *engine)
 {
 	u64 waiting_bytes = ring_waiting_bytes(&engine->records);
@@ -223,6 +240,6 @@ bool window_drain(struct engine *engine)
 		output_rollback();
 		accounts_forget();
 	}
-	return ended_count > engine->settings.slots / MUCH ||
-	       waiting_bytes > engine->records.bytes / MUCH;
+	return is_part(ended_count, engine->settings.slots) ||
+	       is_part(waiting_bytes, engine->records.bytes);
 }

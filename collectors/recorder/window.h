@@ -51,6 +51,10 @@ void window_set_walks(struct engine *engine, double most, bool is_server);
 void window_turning(const struct engine *engine);
 void window_turned(const struct engine *engine);
 
+/* Whether there is so much room for handshakes, ended threads and stacks that all can stay where it
+ * is. */
+bool window_is_calm(const struct engine *engine);
+
 /*
  * Between two windows: handshakes and ended threads, so that there is room for more of them. True:
  * much of that room was used since the last time.

@@ -331,6 +331,7 @@ struct control {
 	u32 offcpu_mask; /* walk the stacks of one blocking wait in mask + 1 */
 	u32 paused;	 /* the dense programs are detached, or about to be attached */
 			 /* FORGOTTEN: the rare boundaries are detached, too */
+	u64 blind_ns;	 /* since then boundaries of connections are detached; 0: they are not */
 };
 
 /* Written by the programs: exec and forks of the target, and its threads. */
