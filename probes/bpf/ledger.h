@@ -80,6 +80,7 @@ enum action {
 	ACTION_AWAIT_RECEIVE, /* await_command, without a tracepoint for it */
 	ACTION_PHASE_SEND,    /* phase, whose end a tracepoint may show; reads the bytes to send */
 	ACTION_COMMAND_READS, /* the command itself will read from its client */
+	ACTION_CROSSING,      /* is counted where it belongs, and changes nothing */
 };
 
 /*
