@@ -10,6 +10,7 @@
 #define FEW_CPUS 0.5 /* below, each handshake counts: dense windows would have too few of them */
 #define CLOSE_MARGIN 0.95 /* what plans use so that all of these are recorded */
 #define CLOSE_SHARE 0.95
+#define SHORT_PART 0.3	/* of the weight that a window of a second has, at least */
 #define FIXED_SHARE 0.5 /* of a dense window's events: what it costs to make it, if possible */
 #define EASY_CYCLE_NS (10 * NS_PER_S) /* windows get shorter rather than rarer than that */
 #define LONGEST_CYCLE_NS (30 * NS_PER_S)
@@ -255,15 +256,17 @@ static void blend(double *rate, double cost_ns, double cpu_ns, double weight)
 
 void load_learn(struct load *load, int level, const struct span *span, double weight)
 {
-	double cpu_ns = (double)span->target_cpu_ns;
+	double cpu_ns = (double)span->target_cpu_ns, length_ns = (double)span->length_ns;
+	double part = length_ns < NS ? length_ns / NS : 1;
 
 	if (!span->length_ns)
 		return;
-	load->cpus = cpu_ns / (double)span->length_ns;
+	load->cpus += part * (cpu_ns / length_ns - load->cpus);
 	if (cpu_ns <= 0)
 		return;
-	for (int i = 0; i <= level; i++)
-		blend(&load->probes[i], span->by_level_ns[i], cpu_ns, weight);
+	for (int i = 0; i <= level; i++) /* a short window has few connections */
+		blend(&load->probes[i], span->by_level_ns[i], cpu_ns,
+		      i <= LEVEL_CONNECTION ? weight * larger(part, SHORT_PART) : weight);
 	if (has_ledger(level))
 		blend(&load->scheduler, span->spent.scheduler_ns, cpu_ns, weight);
 }

@@ -163,12 +163,21 @@ int follow(struct step step, bool is_cut)
 	return rises && price_is_wanted() ? price_begin(step) : enter(step);
 }
 
+/* What calibration stretches need between them is on where there can be any. */
+static int follow_with_stretches(void)
+{
+	if (state.stretch.begins || state.stretch.is_on)
+		return 0;
+	return stretches_follow(state.level == state.most &&
+				(state.budget <= 0 || is_continuous(&state.pace.choice)));
+}
+
 int enter(struct step step)
 {
 	int before = state.level;
 	bool rises = has_ledger(step.level) && !has_ledger(before);
 
-	if (turn(step.level))
+	if (turn(step.level) || follow_with_stretches())
 		return -1;
 	if (rises) {
 		read_now();
@@ -266,7 +275,7 @@ static int begin_stretch(void)
 		return -1;
 	if (state.windows->number == number || state.level != state.most) {
 		stretch_plan_next(STRETCH_LATER_NS);
-		return stretch_detach();
+		return stretch_detach() || follow_with_stretches() ? -1 : 0;
 	}
 	statistics_turn(true);
 	state.stretch.is_on = true;
@@ -301,7 +310,7 @@ static int finish_stretch(void)
 		(part > 0 ? state.stretch.spent_ns / part : state.stretch.spent_ns) +
 		state.stretch.attach_ns + detach_ns + 2 * state.pace.load.cut_ns;
 	stretch_plan_next(0);
-	return error;
+	return error || follow_with_stretches() ? -1 : 0;
 }
 
 /* What has little in it waits for the end of the window: each time, the writer and the reader of

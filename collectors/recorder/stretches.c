@@ -69,6 +69,15 @@ int stretches_attach(void)
 	return 0;
 }
 
+int stretches_follow(bool on)
+{
+	int level = on ? (int)LEVEL_CONNECTION : LEVEL_NONE;
+
+	if (!stretches.mean_ns || stretches.exact.level == level)
+		return 0;
+	return engine_go(&stretches.exact, &stretches.exact_plan, &session->target, level);
+}
+
 u64 stretch_due_ns(void)
 {
 	return stretches.due_ns;
