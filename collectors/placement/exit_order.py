@@ -73,7 +73,7 @@ class Exits:
             ("its entry", _at_entry),
         )
         ways = tuple(one for one in ways if one[0] not in self._forbidden)
-        if _has_other_calls(want):
+        if want.has_other_calls:
             ways = (*(one for one in ways if one[0] == "its callers"), *ways)
         for name, way in ways:
             try:
@@ -114,17 +114,6 @@ class Exits:
         if unseen or not always:
             spots = [s._replace(point=replace(s.point, stray=True)) for s in spots]
         return [PlacedProbes("enter", want.mapped, want.finder.elf, enter), *spots]
-
-
-def _has_other_calls(want: Wanted) -> bool:
-    """Whether calls of an operation of handshakes that are none would hit probes inside of it.
-
-    They ask for a size, or it leaves by a jump into what others call for something else.
-    """
-    boundary = want.boundary
-    if boundary.only_in != "handshake" or not want.enters:
-        return False
-    return boundary.output >= 0 or TAIL_CALL in want.finder.flow(want.symbol).leaves.values()
 
 
 def _require_rare(want: Wanted) -> None:

@@ -9,10 +9,7 @@
 #include "stretches.h"
 #include "watchdog.h"
 
-#define DRAIN_NS (250 * NS_PER_MS)
-#define CALM_NS (500 * NS_PER_MS)      /* after a look that found little: nothing is taken out */
-#define DRAIN_SOON_NS (25 * NS_PER_MS) /* after a drain that found much */
-#define RETRY_NS (100 * NS_PER_MS)     /* after a window that had no room */
+#define RETRY_NS (100 * NS_PER_MS) /* after a window that had no room */
 #define TRIAL_LOOK_NS (10 * NS_PER_MS)
 #define STRETCH_LOOK_NS (20 * NS_PER_MS)
 #define STRETCH_LATER_NS (500 * NS_PER_MS) /* after one for which there was no room */
@@ -313,19 +310,6 @@ static int finish_stretch(void)
 	return error || follow_with_stretches() ? -1 : 0;
 }
 
-/* What has little in it waits for the end of the window: each time, the writer and the reader of
- * the stream wake up, too. */
-static void drain(void)
-{
-	u64 pause_ns = CALM_NS;
-
-	if (!window_is_calm(state.engine))
-		pause_ns = window_drain(state.engine) ? DRAIN_SOON_NS : DRAIN_NS;
-	if (!state.stretch.is_on)
-		stretches_drain();
-	state.drain_ns = monotonic_ns() + pause_ns;
-}
-
 int schedule_step(void)
 {
 	u64 time_ns = monotonic_ns();
@@ -341,8 +325,12 @@ int schedule_step(void)
 		return begin_stretch();
 	if (time_ns >= state.look_ns)
 		look();
-	if (time_ns >= state.drain_ns)
-		drain();
+	if (time_ns >= state.drain_ns) {
+		u64 pause_ns = window_drain(state.engine);
+		if (!state.stretch.is_on)
+			stretches_drain();
+		state.drain_ns = monotonic_ns() + pause_ns;
+	}
 	return 0;
 }
 

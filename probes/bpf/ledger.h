@@ -330,8 +330,7 @@ enum { FORGOTTEN = 2 };
 /* Written by the loader while the programs run. */
 struct control {
 	u32 offcpu_mask; /* walk the stacks of one blocking wait in mask + 1 */
-	u32 paused;	 /* the dense programs are detached, or about to be attached */
-			 /* FORGOTTEN: the rare boundaries are detached, too */
+	u32 paused;	 /* dense programs are off, or about to be on; FORGOTTEN: rare ones, too */
 	u64 blind_ns;	 /* since then boundaries of connections are detached; 0: they are not */
 };
 
