@@ -223,7 +223,7 @@ def _size_queries(flow: Flow, places: set[int], output: int) -> set[int]:
 def _is_cleared(flow: Flow, before: Mapping[int, list[int]], place: int, register: int) -> bool:
     """Whether a register is 0 at an instruction, by what all paths to it execute last."""
     for _ in range(LOOK_BACK_LIMIT):
-        ways = before[place] if place in before else []
+        ways = before.get(place, [])
         if len(ways) != 1 or ways[0] in flow.calls:
             return False
         place = ways[0]

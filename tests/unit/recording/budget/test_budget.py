@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from tlstax.probes.model import Level
 from tlstax.tests.unit.recording.budget.budget_in_c import (
-    FLOOR_CPUS,
-    LONGEST_CYCLE_NS,
     CLOSE_MARGIN,
     FEW_CPUS,
+    FLOOR_CPUS,
+    LONGEST_CYCLE_NS,
     MARGIN,
     NONE,
     NS_PER_S,
