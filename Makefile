@@ -61,7 +61,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-arm64 test-suspend test-chroots test-ssh test-fleet-rounds soak-watch fleet-captures check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif tax-pairs check-mutants check-threads check-closure check-storm check-levels check-default bench-threads bench-connects
+AS_ROOT += test-arm64 test-suspend test-chroots test-ssh test-fleet-rounds soak-watch fleet-captures check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif tax-pairs check-mutants check-threads check-closure check-storm check-levels check-default bench-threads bench-connects bench-light
 
 .PHONY: help
 help: ## list the targets
@@ -354,6 +354,10 @@ bench-recorder: root-bench-recorder test-install ## what the static recorder cos
 .PHONY: bench-connects
 bench-connects: root-bench-connects test-install packages-bench ## what the probes of a new TLS connection cost a server, measured and as tlstax says (3 minutes, quiet host)
 	$(BIN)/python tests/bench/connects.py
+
+.PHONY: bench-light
+bench-light: root-bench-light test-install ## default options on a server with 60 new TLS connections a second: handshakes recorded, cost said and measured (6 minutes, quiet host)
+	$(BIN)/python tests/bench/light_load.py
 
 .PHONY: bench-threads
 bench-threads: root-bench-threads test-install ## what an event costs by the number of threads, CPUs and connections: the tables of docs/measurements/threads.md (5 minutes, quiet host)

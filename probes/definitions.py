@@ -148,6 +148,7 @@ def _boundary(table: "Table") -> Boundary:
         side=table.choice("side", ("server", "client"), default=""),
         optional=table.flag("optional"),
         leaf=table.flag("leaf"),
+        output=int(table.number("output")) if "output" in table else -1,
         equivalent=table.text("equivalent") if "equivalent" in table else "",
     )
     table.finish()

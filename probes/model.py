@@ -25,9 +25,10 @@ class Level(IntEnum):
 
     SAMPLE = 0
     HANDSHAKE = 1
-    FLOW = 2  # commands by the kernel's socket events
-    COMMAND = 3
-    RECORD = 4
+    CONNECTION = 2  # which connections begin and end: for the ledger, and between its windows
+    FLOW = 3  # commands by the kernel's socket events
+    COMMAND = 4
+    RECORD = 5
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ ACTIONS: Mapping[str, Action] = {
     "await_receive": Action(("enter",), "record_read"),
     "phase_send": Action(("enter", "exit"), None, argument=2),
     "command_reads": Action(("enter",), ""),
+    "crossing": Action(("enter",), ""),
 }
 WAIT_STATES = ("blocked_network", "blocked_disk", "blocked_lock", "blocked_other")
 
@@ -105,6 +107,7 @@ class Boundary:
     optional: bool = False  # without its functions the server lacks this operation
     equivalent: str = ""  # of the boundaries with the same mark only the cheapest is probed
     leaf: bool = False  # its functions call no code but the library's own
+    output: int = -1  # index of the argument that is null in calls that only ask for its size
 
     @property
     def per(self) -> str:

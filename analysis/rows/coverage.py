@@ -23,7 +23,7 @@ from tlstax.collectors.capture.order_statistics import LEAST_UNITS
 from tlstax.collectors.capture.schema import Window
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS, LEVELS
 
-HANDSHAKE_LEVELS: Final = (*LEDGER_LEVELS, "handshake")
+HANDSHAKE_LEVELS: Final = (*LEDGER_LEVELS, "connection", "handshake")
 """Levels of windows in which handshakes were recorded."""
 
 

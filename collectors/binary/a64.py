@@ -156,6 +156,12 @@ def copied(word: int) -> tuple[int, int] | None:
     return word & 31, word >> 16 & 31
 
 
+def cleared(word: int) -> int | None:
+    """The register of `mov xN, #0` or `mov xN, xzr`."""
+    is_zero = word & 0x7FFFFFE0 in (0x52800000, 0x2A1F03E0)
+    return word & 31 if is_zero and word & 31 != 31 else None
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """A load or store of whole registers at a base register plus a constant."""

@@ -107,6 +107,10 @@ class Arm64(Machine):
         loads = tuple(Assignment(r, True, access.base, at) for r, at in places if r != a64.ZERO)
         return Effects((), (*_moved_base(access), *loads))
 
+    def cleared(self, instruction: Instruction) -> int | None:
+        """See Machine."""
+        return a64.cleared(instruction.word)
+
     def is_refused(self, instruction: Instruction) -> bool:
         """See Machine."""
         return a64.form_of(instruction.word) == "refused"

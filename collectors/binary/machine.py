@@ -126,6 +126,10 @@ class Machine(ABC):
     def effects(self, instruction: Instruction) -> Effects:
         """What an instruction loads, stores and adds."""
 
+    @abstractmethod
+    def cleared(self, instruction: Instruction) -> int | None:
+        """The full register that becomes 0, whatever it was; None: no register is known to."""
+
     def is_emulated(
         self, instruction: Instruction, code: bytes, emulated: Collection[str] = ()
     ) -> bool:

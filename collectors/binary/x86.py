@@ -111,6 +111,20 @@ class X86(Machine):
         """See Machine."""
         return bool(instruction.mnemonic == Mnemonic.MOVSXD)
 
+    def cleared(self, instruction: Instruction) -> int | None:
+        """See Machine."""
+        if instruction.op0_kind != OpKind.REGISTER:
+            return None
+        to = RegisterExt.full_register(instruction.op0_register)
+        is_same = (
+            instruction.mnemonic == Mnemonic.XOR
+            and instruction.op1_kind == OpKind.REGISTER
+            and instruction.op0_register == instruction.op1_register
+            and RegisterExt.size(instruction.op0_register) >= 4
+        )
+        is_zero = instruction.code == Code.MOV_R32_IMM32 and instruction.immediate32 == 0
+        return int(to) if is_same or is_zero else None
+
     def effects(self, instruction: Instruction) -> Effects:
         """See Machine."""
         if _stores_register(instruction):

@@ -274,7 +274,8 @@ LEVEL_TERMS = (
     Term("record", "handshake, command and records, with scheduler events: the ledger was kept"),
     Term("command", "handshake and command, with scheduler events: the ledger was kept"),
     Term("flow", "handshake, scheduler and socket events: the ledger; records are in `command`"),
-    Term("handshake", "connect, handshake and its sub-phases, CPU samples; no ledger"),
+    Term("connection", "handshake and its sub-phases, connect, CPU samples; no ledger"),
+    Term("handshake", "handshake and its sub-phases, CPU samples; no ledger"),
     Term("sample", "CPU samples only; no boundary, no ledger"),
     Term("none", "nothing was recorded: time between two windows of a budget"),
 )

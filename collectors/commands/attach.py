@@ -14,12 +14,14 @@ written to the server. They are removed when tlstax ends, even if it is killed. 
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.capture_file import require_place
 from tlstax.collectors.commands.attach_request import (
+    QUIET_POLL_S,
     add_arguments,
     poll_time_s,
     refuse_contradictions,
@@ -126,12 +128,15 @@ def _watch(
             if summary and (is_asked or options.chooses_level or not recorder.is_continuous):
                 print(f"tlstax: {summary}", file=sys.stderr)
         recorder.wake_on(stop.fd)
-        poll_s = poll_time_s(options)
-        left_s = options.duration_s if options.duration_s is not None else float("inf")
-        while left_s > 0 and not stop.requested and not recorder.ending:
-            step_s = min(poll_s, left_s)
-            recorder.poll(step_s)
-            left_s -= step_s
+        # A window, a signal and the end wake it up: other sources alone are asked again and again.
+        is_alone = tuple(options.collect) == (registry.NATIVE,)
+        poll_s = QUIET_POLL_S if is_alone else poll_time_s(options)
+        duration_s = float("inf") if options.duration_s is None else options.duration_s
+        end_s = time.monotonic() + duration_s
+        while not stop.requested and not recorder.ending:
+            if (left_s := end_s - time.monotonic()) <= 0:
+                break
+            recorder.poll(min(poll_s, left_s))
             if live and not isinstance(recorder, PlainRecording) and recorder.last:
                 live.show(recorder.last)
     if live:

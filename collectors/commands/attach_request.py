@@ -27,7 +27,7 @@ from tlstax.collectors.sources import registry
 from tlstax.probes.model import Level
 
 _POLL_S: Final = 1.0
-_POLL_BUDGET_S: Final = 10.0  # with a small budget every wake-up counts
+QUIET_POLL_S: Final = 10.0  # every wake-up counts
 _SMALL_BUDGET: Final = 0.02
 
 
@@ -231,7 +231,7 @@ def request_for(
 def poll_time_s(options: argparse.Namespace) -> float:
     """How often arrived windows are stored."""
     is_small = options.budget is not None and options.budget < _SMALL_BUDGET
-    return _POLL_BUDGET_S if is_small else _POLL_S
+    return QUIET_POLL_S if is_small else _POLL_S
 
 
 def refuse_contradictions(options: argparse.Namespace) -> None:

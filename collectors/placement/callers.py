@@ -27,6 +27,7 @@ from tlstax.collectors.process.target import Target
 
 CALLERS_LIMIT: Final = 16
 JUMPS_LIMIT: Final = 3  # from function to function, before the wanted one
+LOOK_BACK_LIMIT: Final = 24  # instructions before a call
 
 
 class CallerSpot(NamedTuple):
@@ -45,6 +46,7 @@ class _How(NamedTuple):
     strays: bool
     stepped: bool
     all_followed: bool
+    output: int = -1
     stray: bool = False  # every exit is
 
 
@@ -66,15 +68,17 @@ class Callers:
         strays: bool = False,
         stepped: bool = False,
         all_followed: bool = False,
+        output: int = -1,
     ) -> tuple[list[CallerSpot], bool]:
         """Entry and exit of the function at each of its callers, and whether no exit is missing.
 
         `strays`: whether an exit may also be crossed by a path without the call; `stepped`: whether
         it may be single-stepped where no instruction behind the call is emulated;
         `all_followed`: refuse a function that may be called from code behind a jump table, whose
-        call would end at the next boundary. Raises RefusedError.
+        call would end at the next boundary; `output`: leave out calls whose argument of this index
+        is certainly 0. Raises RefusedError.
         """
-        how = _How(tuple(events), argument, returned, strays, stepped, all_followed)
+        how = _How(tuple(events), argument, returned, strays, stepped, all_followed, output)
         return self._points(defined_in, symbol, how, 0)
 
     def _points(
@@ -196,8 +200,8 @@ def _around(
     for caller, flow, places in _by_function(finder, calls):
         name = caller.name
         jumps = places & flow.callees.keys()
-        real = places & flow.calls
-        others = places - real - jumps
+        real = (places & flow.calls) - _size_queries(flow, places, how.output)
+        others = places - flow.calls - jumps
         if any(at in flow.at for at in others):
             raise RefusedError(f"{name} jumps into it")
         if others and flow.open_ends and not how.strays:
@@ -206,6 +210,26 @@ def _around(
             yield from _tail(finder, flow, place, name, symbol, how)
         for place in sorted(real):
             yield from _pair(finder, flow, place, real, name, symbol, how)
+
+
+def _size_queries(flow: Flow, places: set[int], output: int) -> set[int]:
+    """The calls that pass 0 as the argument `output`: nothing is made, its size is asked for."""
+    if output < 0:
+        return set()
+    register, before = flow.machine.arguments[output], flow.before()
+    return {place for place in places if _is_cleared(flow, before, place, register)}
+
+
+def _is_cleared(flow: Flow, before: Mapping[int, list[int]], place: int, register: int) -> bool:
+    """Whether a register is 0 at an instruction, by what all paths to it execute last."""
+    for _ in range(LOOK_BACK_LIMIT):
+        ways = before.get(place, [])
+        if len(ways) != 1 or ways[0] in flow.calls:
+            return False
+        place = ways[0]
+        if register in flow.machine.written_registers(flow.at[place]):
+            return flow.machine.cleared(flow.at[place]) == register
+    return False
 
 
 def _tail(
@@ -240,6 +264,8 @@ def _pair(
     if "enter" in how.events:
         register = machine.argument_name(how.argument)
         why = f"the call in {name}: {symbol.name} has no suitable emulated instruction"
+        if how.output >= 0:
+            why = f"the call in {name}: others of {symbol.name} only ask for a size"
         text = machine.text_of(flow.at[place])
         yield "enter", ProbePoint(name, place, text, "uprobe", True, why, register, -8)
     if "exit" not in how.events:

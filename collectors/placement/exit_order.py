@@ -72,7 +72,10 @@ class Exits:
             ("the next boundary", _next_boundary),
             ("its entry", _at_entry),
         )
-        for name, way in (one for one in ways if one[0] not in self._forbidden):
+        ways = tuple(one for one in ways if one[0] not in self._forbidden)
+        if want.has_other_calls:
+            ways = (*(one for one in ways if one[0] == "its callers"), *ways)
+        for name, way in ways:
             try:
                 return way(want)
             except RefusedError as refused:
@@ -87,7 +90,9 @@ class Exits:
         if exported and (not want.enters or not want.entries):
             # Only the library itself calls functions within its own phases (only_in).
             raise RefusedError("an object loaded later may call it, too")
-        inside = want.enters and bool(want.entries)
+        of_operation = boundary.only_in == "handshake" and boundary.is_rare and not stepped
+        asks = of_operation and boundary.output >= 0  # some calls only ask for a size
+        inside = want.enters and bool(want.entries) and not asks
         around, complete = self._callers.points(
             want.mapped,
             want.symbol,
@@ -96,7 +101,8 @@ class Exits:
             want.returned,
             strays=want.enters,
             stepped=stepped,
-            all_followed=boundary.only_in == "handshake" and boundary.is_rare and not stepped,
+            all_followed=of_operation,
+            output=boundary.output if asks else -1,
         )
         spots = [PlacedProbes(*spot) for spot in around]
         if not inside:

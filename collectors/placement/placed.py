@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from tlstax.collectors.binary.control_flow import TAIL_CALL
 from tlstax.collectors.binary.dataflow import EVERY_PATH
 from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.host.probe_costs.prices import Prices, Probe, crossing_ns
@@ -175,6 +176,18 @@ class Wanted:
         argument = self.boundary.argument if self.enters else -1
         entries = self.finder.entries(self.symbol, argument)
         return entries if self.enters else [e for e in entries if e.bypass == EVERY_PATH]
+
+    @property
+    def has_other_calls(self) -> bool:
+        """Whether an operation of handshakes has calls that are none and hit what is inside of it.
+
+        They ask for a size, or it leaves by a jump into what others call for something else.
+        """
+        if self.boundary.only_in != "handshake" or not self.enters:
+            return False
+        if self.boundary.output >= 0:
+            return True
+        return TAIL_CALL in self.finder.flow(self.symbol).leaves.values()
 
     def enter(self) -> tuple[ProbePoint, bool]:
         """The best entry, and whether every path executes it."""

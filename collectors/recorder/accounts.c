@@ -158,6 +158,14 @@ static bool is_resting(const struct sent_account *entry, const struct thread_slo
 	       (entry->looks_count == LOOKS_MOST || slot->role != ROLE_BACKGROUND || slot->span);
 }
 
+u64 accounts_ended_count(const struct engine *engine)
+{
+	u64 ended_count = engine_ended_count(engine);
+
+	return accounts.looked_count == NOT_LOOKED ? ended_count
+						   : ended_count - accounts.looked_count;
+}
+
 bool accounts_put(struct engine *engine, bool ended_only)
 {
 	static struct thread_slot copy;

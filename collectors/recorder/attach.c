@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "budget.h"
 #include "engine.h"
 #include "failure.h"
 #include "ledger.h"
@@ -21,9 +22,9 @@ static enum link_group group_of(const struct engine *engine, enum link_group gro
 	return engine->settings.beside ? links_beside(group) : group;
 }
 
-static bool is_above_handshake(int level)
+static bool has_connections(int level)
 {
-	return level > LEVEL_HANDSHAKE;
+	return level >= (int)LEVEL_CONNECTION;
 }
 
 static int pause_as(struct engine *engine, u32 how)
@@ -75,7 +76,9 @@ static int attach_dense(struct engine *engine, const struct plan *plan, const st
 			names[count++] = socket_places[i].program;
 	if (attach_programs(engine, names, count, LINKS_DENSE) || look_at_threads(engine))
 		return -1;
-	return engine->lacks_traps ? 0 : uprobes_attach(engine, plan, target, true);
+	engine->control.blind_ns = 0;
+	engine_set_control(engine);
+	return engine->lacks_traps ? 0 : uprobes_attach(engine, plan, target, LINKS_TRAPS);
 }
 
 int engine_set_traps(struct engine *engine, const struct plan *plan, const struct target *target,
@@ -84,10 +87,10 @@ int engine_set_traps(struct engine *engine, const struct plan *plan, const struc
 	if (engine->lacks_traps == !on)
 		return 0;
 	engine->lacks_traps = !on;
-	if (!is_above_handshake(engine->level))
+	if (!has_ledger(engine->level))
 		return 0;
 	if (on)
-		return uprobes_attach(engine, plan, target, true);
+		return uprobes_attach(engine, plan, target, LINKS_TRAPS);
 	links_close_group(group_of(engine, LINKS_TRAPS));
 	return 0;
 }
@@ -109,12 +112,17 @@ static void mark_gone(struct engine *engine)
 }
 
 /*
- * Rare boundaries, handshakes and samples go on. The cells of a thread do not change; a handshake
- * is marked as without states, its wall time and that of its operations are valid.
+ * Rare boundaries, handshakes and samples go on, as far as the level has them. The cells of a
+ * thread do not change; a handshake is marked as without states, its wall time and that of its
+ * operations are valid.
  */
-static int detach_dense(struct engine *engine)
+static int detach_dense(struct engine *engine, int level)
 {
-	links_close_group(group_of(engine, LINKS_DENSE));
+	u32 groups = 1U << group_of(engine, LINKS_DENSE) | 1U << group_of(engine, LINKS_TRAPS);
+
+	if (!has_connections(level))
+		groups |= 1U << group_of(engine, LINKS_CONNECTIONS);
+	links_close_groups(groups);
 	pause_as(engine, 1);
 	if (look_at_threads(engine))
 		return -1;
@@ -124,9 +132,17 @@ static int detach_dense(struct engine *engine)
 
 static int attach_rare(struct engine *engine, const struct plan *plan, const struct target *target)
 {
-	if (!is_above_handshake(engine->level) && look_at_threads(engine))
+	if (!has_ledger(engine->level) && look_at_threads(engine))
 		return -1;
-	return uprobes_attach(engine, plan, target, false);
+	return uprobes_attach(engine, plan, target, LINKS_RARE);
+}
+
+/* Threads may get another connection from here on, and nothing tells. */
+static int detach_connections(struct engine *engine)
+{
+	links_close_group(group_of(engine, LINKS_CONNECTIONS));
+	engine->control.blind_ns = monotonic_ns();
+	return engine_set_control(engine);
 }
 
 /* Handshakes in flight: their ends will not be seen. */
@@ -152,17 +168,23 @@ static int detach_rare(struct engine *engine)
 int engine_go(struct engine *engine, const struct plan *plan, const struct target *target,
 	      int level)
 {
-	bool was_dense = is_above_handshake(engine->level);
+	bool was_dense = has_ledger(engine->level);
 	bool was_rare = engine->level >= (int)LEVEL_HANDSHAKE;
+	bool had_connections = has_connections(engine->level);
 
-	if (was_dense && !is_above_handshake(level) && detach_dense(engine))
+	if (was_dense && !has_ledger(level) && detach_dense(engine, level))
+		return -1;
+	if (had_connections && !has_connections(level) && detach_connections(engine))
 		return -1;
 	if (was_rare && level < (int)LEVEL_HANDSHAKE && detach_rare(engine))
 		return -1;
-	if (is_above_handshake(level) && !was_dense && attach_dense(engine, plan, target))
+	if (has_ledger(level) && !was_dense && attach_dense(engine, plan, target))
 		return -1;
-	if (is_above_handshake(level))
+	if (has_ledger(level))
 		engine->level = level; /* the threads have been looked at */
+	if (has_connections(level) && !had_connections &&
+	    uprobes_attach(engine, plan, target, LINKS_CONNECTIONS))
+		return -1;
 	if (level >= (int)LEVEL_HANDSHAKE && !was_rare && attach_rare(engine, plan, target))
 		return -1;
 	engine->level = level;

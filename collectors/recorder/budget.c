@@ -6,8 +6,12 @@
 #define NS ((double)NS_PER_S)
 #define MARGIN 0.85 /* plans use this much; the rest is for a load that rises between two looks */
 #define SPARE 0.7   /* everything must cost this much less before a recording stops alternating */
-#define LIGHT_SHARE 0.75 /* of the budget for light time; the rest is for dense windows */
-#define FIXED_SHARE 0.5	 /* of a dense window's events: what it costs to make it, if possible */
+#define LIGHT_SHARE 0.75 /* of that for light time; the rest is for dense windows */
+#define FEW_CPUS 0.5 /* below, each handshake counts: dense windows would have too few of them */
+#define CLOSE_MARGIN 0.95 /* what plans use so that all of these are recorded */
+#define CLOSE_SHARE 0.95
+#define SHORT_PART 0.3	/* of the weight that a window of a second has, at least */
+#define FIXED_SHARE 0.5 /* of a dense window's events: what it costs to make it, if possible */
 #define EASY_CYCLE_NS (10 * NS_PER_S) /* windows get shorter rather than rarer than that */
 #define LONGEST_CYCLE_NS (30 * NS_PER_S)
 #define LONGEST_WINDOW_NS (10 * NS_PER_S)
@@ -131,9 +135,10 @@ static bool is_fixed(const struct load *load, const struct choice *choice)
 	return fixed_ns > FIXED_SHARE * (one_ns - fixed_ns);
 }
 
-/* Dense windows with light time; false: they would be too far apart. */
+/* Dense windows with light time; false: they would be further apart than `easy_ns`, and the
+ * shortest ones further than the longest cycle. */
 static bool choose_alternating(const struct load *load, int dense, int light, double limit_ns,
-			       struct choice *choice)
+			       u64 easy_ns, struct choice *choice)
 {
 	struct overhead running = load_running(load, light);
 	struct choice longer = {.dense = dense, .light = light};
@@ -144,10 +149,10 @@ static bool choose_alternating(const struct load *load, int dense, int light, do
 	for (u32 i = 0; i < COUNT(usual_ns); i++) {
 		bool is_last = i == COUNT(usual_ns) - 1 && light != LEVEL_NONE;
 		double cycle_ns = alternating(load, limit_ns, usual_ns[i], choice);
-		if (cycle_ns > (double)(is_last ? LONGEST_CYCLE_NS : EASY_CYCLE_NS))
+		if (cycle_ns > (double)(is_last ? LONGEST_CYCLE_NS : easy_ns))
 			continue;
 		for (u32 k = 0; !i && k < COUNT(longer_ns) && is_fixed(load, choice); k++) {
-			if (alternating(load, limit_ns, longer_ns[k], &longer) > EASY_CYCLE_NS)
+			if (alternating(load, limit_ns, longer_ns[k], &longer) > (double)easy_ns)
 				break;
 			*choice = longer;
 		}
@@ -156,25 +161,47 @@ static bool choose_alternating(const struct load *load, int dense, int light, do
 	return false;
 }
 
+/* Dense windows of the highest level, with a lower one between them that uses a part of what there
+ * is. */
+static bool choose_light(const struct load *load, int most, int light, double limit_ns, double part,
+			 u64 easy_ns, struct choice *choice)
+{
+	struct overhead running = load_running(load, light);
+
+	return light < most &&
+	       (light == LEVEL_NONE || overhead_total(&running) <= part * limit_ns) &&
+	       choose_alternating(load, most, light, limit_ns, easy_ns, choice);
+}
+
+/* All handshakes of a lightly loaded target, though that leaves little for dense windows. */
+static bool choose_handshakes(const struct load *load, double share, int most,
+			      struct choice *choice)
+{
+	double limit_ns = share * CLOSE_MARGIN * load_base(load) * NS;
+
+	return load->cpus <= FEW_CPUS && choose_light(load, most, LEVEL_HANDSHAKE, limit_ns,
+						      CLOSE_SHARE, LONGEST_CYCLE_NS, choice);
+}
+
 bool budget_choose(const struct load *load, double share, int most, u64 window_ns, bool alternates,
 		   struct choice *choice)
 {
-	static const int lights[] = {LEVEL_HANDSHAKE, LEVEL_SAMPLE, LEVEL_NONE};
+	static const int lights[] = {LEVEL_CONNECTION, LEVEL_HANDSHAKE, LEVEL_SAMPLE, LEVEL_NONE};
 	double limit_ns = share * MARGIN * load_base(load) * NS;
 
 	if (choose_continuous(load, most, window_ns, limit_ns * (alternates ? SPARE : 1), choice))
 		return true;
 	for (u32 i = 0; i < COUNT(lights); i++) {
-		struct overhead running = load_running(load, lights[i]);
-		if (lights[i] >= most ||
-		    (lights[i] != LEVEL_NONE && overhead_total(&running) > LIGHT_SHARE * limit_ns))
-			continue;
-		if (choose_alternating(load, most, lights[i], limit_ns, choice))
+		if (lights[i] == LEVEL_SAMPLE && choose_handshakes(load, share, most, choice))
+			return true;
+		if (choose_light(load, most, lights[i], limit_ns, LIGHT_SHARE, EASY_CYCLE_NS,
+				 choice))
 			return true;
 	}
 	for (int level = most - 1; level >= LEVEL_SAMPLE; level--) {
-		/* The programs of a plan tell commands either by sockets or by probes. */
-		if (level == LEVEL_FLOW)
+		/* The programs of a plan tell commands either by sockets or by probes. Without a
+		 * ledger nobody asks which connections ended. */
+		if (level == LEVEL_FLOW || level == LEVEL_CONNECTION)
 			continue;
 		*choice = budget_everything(load, level,
 					    (u64)larger((double)window_ns, LONGEST_WINDOW_NS));
@@ -229,15 +256,17 @@ static void blend(double *rate, double cost_ns, double cpu_ns, double weight)
 
 void load_learn(struct load *load, int level, const struct span *span, double weight)
 {
-	double cpu_ns = (double)span->target_cpu_ns;
+	double cpu_ns = (double)span->target_cpu_ns, length_ns = (double)span->length_ns;
+	double part = length_ns < NS ? length_ns / NS : 1;
 
 	if (!span->length_ns)
 		return;
-	load->cpus = cpu_ns / (double)span->length_ns;
+	load->cpus += part * (cpu_ns / length_ns - load->cpus);
 	if (cpu_ns <= 0)
 		return;
-	for (int i = 0; i <= level; i++)
-		blend(&load->probes[i], span->by_level_ns[i], cpu_ns, weight);
+	for (int i = 0; i <= level; i++) /* a short window has few connections */
+		blend(&load->probes[i], span->by_level_ns[i], cpu_ns,
+		      i <= LEVEL_CONNECTION ? weight * larger(part, SHORT_PART) : weight);
 	if (has_ledger(level))
 		blend(&load->scheduler, span->spent.scheduler_ns, cpu_ns, weight);
 }

@@ -110,7 +110,8 @@ void account_settle(struct account *account, const struct span *span);
 
 /*
  * Update the load by a span at a level. What was not on, and all rates if the target was idle, stay
- * as they were; the others are averaged, because a short window is a small sample.
+ * as they were; the others are averaged, because a short window is a small sample: of CPUs and
+ * connections the more so the shorter it is.
  */
 void load_learn(struct load *load, int level, const struct span *span, double weight);
 

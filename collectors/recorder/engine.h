@@ -7,6 +7,7 @@
 
 #include "kernel_features.h"
 #include "ledger.h"
+#include "links.h"
 #include "plan.h"
 #include "ring.h"
 #include "target.h"
@@ -144,9 +145,9 @@ void sampler_keep_up(struct engine *engine);
 /* Take samples, or stop until the next call. */
 void sampler_enable(bool on);
 
-/* Attach the sites of the plan that are (not) crossed often. */
+/* Attach the sites of the plan that belong to a group: traps, connections or rare ones. */
 int uprobes_attach(struct engine *engine, const struct plan *plan, const struct target *target,
-		   bool is_dense);
+		   enum link_group links);
 
 /* The wait_kind of ledger.h of each system call. */
 void fill_wait_kinds(u8 kinds[MAX_SYSCALLS]);

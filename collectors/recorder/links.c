@@ -20,11 +20,12 @@ static struct entry {
 } entries[LINKS_MOST];
 static u32 entries_count;
 
-/* The group of a target that is being closed, from entry `next` on; `busy` closers are at work. */
+/* The groups of a target that are being closed, from entry `next` on; `busy` closers are at work.
+ */
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
-	enum link_group group;
+	u32 groups; /* a bit for each */
 	u32 target, next, busy;
 	bool is_closing;
 } state = {
@@ -35,14 +36,10 @@ static struct {
 
 static bool is_closing(const struct entry *entry)
 {
-	bool has_traps = state.group == LINKS_DENSE || state.group == LINKS_BESIDE_DENSE;
-	bool is_chosen = entry->group == state.group ||
-			 (has_traps && entry->group == state.group + LINKS_TRAPS - LINKS_DENSE);
-
-	return is_chosen && entry->target == state.target;
+	return state.groups >> entry->group & 1 && entry->target == state.target;
 }
 
-/* The next entry of the group, NULL: none is left. Under the lock. */
+/* The next entry of the groups, NULL: none is left. Under the lock. */
 static struct entry *next_entry(void)
 {
 	while (state.next < entries_count) {
@@ -136,10 +133,18 @@ void links_drop(int fd)
 
 void links_close_group(enum link_group group)
 {
+	bool has_traps = group == LINKS_DENSE || group == LINKS_BESIDE_DENSE;
+
+	links_close_groups(1U << group |
+			   (has_traps ? 1U << (group + LINKS_TRAPS - LINKS_DENSE) : 0));
+}
+
+void links_close_groups(u32 groups)
+{
 	struct timespec until;
 
 	pthread_mutex_lock(&state.lock);
-	state.group = group;
+	state.groups = groups;
 	state.target = session->number;
 	state.next = 0;
 	state.is_closing = true;

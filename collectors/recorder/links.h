@@ -15,10 +15,12 @@ enum link_group {
 	LINKS_FUNCTIONS,
 	LINKS_BESIDE_DENSE,
 	LINKS_BESIDE_TRAPS,
+	LINKS_BESIDE_CONNECTIONS,
 	LINKS_BESIDE_RARE,
 	LINKS_BESIDE_ALWAYS,
 	LINKS_DENSE,
 	LINKS_TRAPS, /* the probes of a dense level: they end with LINKS_DENSE, or before it */
+	LINKS_CONNECTIONS,
 	LINKS_RARE,
 	LINKS_ALWAYS,
 	LINK_GROUPS
@@ -40,6 +42,9 @@ void links_drop(int fd);
 
 /* Detach a group of the target whose turn it is; dense ones with their traps. */
 void links_close_group(enum link_group group);
+
+/* Detach several at once, a bit for each: waiting for one takes as long as for all. */
+void links_close_groups(u32 groups);
 
 /* Detach everything of it, group by group. */
 void links_close(void);

@@ -39,7 +39,7 @@ static enum kind kind_of(const char *name)
 static int level_of(const struct plan_site *site, int most)
 {
 	if (!site->is_dense)
-		return LEVEL_HANDSHAKE;
+		return site->is_connection ? LEVEL_CONNECTION : LEVEL_HANDSHAKE;
 	int level = COOKIE_ACTION(site->cookie) == ACTION_PHASE ? LEVEL_RECORD : LEVEL_COMMAND;
 	return level < most ? level : most;
 }

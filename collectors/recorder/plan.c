@@ -8,9 +8,10 @@
 #include "failure.h"
 #include "plan_reader.h"
 
-enum { FORMAT_VERSION = 4, LINE_MOST = 1 << 20, PRICE_NS_MOST = 100000000 };
+enum { FORMAT_VERSION = 5, LINE_MOST = 1 << 20, PRICE_NS_MOST = 100000000 };
 
-const char *const level_names[LEVELS] = {"sample", "handshake", "flow", "command", "record"};
+const char *const level_names[LEVELS] = {"sample", "handshake", "connection",
+					 "flow",   "command",	"record"};
 static const char *const roles[] = {"server", "client", "tunnel", "proxy"};
 static const char *const accessors[ACCESSORS] = {
 	"ssl_version", "ssl_rwstate",	 "ssl_shutdown", "ssl_state",  "ssl_hit",
@@ -58,6 +59,14 @@ bool plan_one_of(const struct word *word, const char *yes, const char *no, bool 
 {
 	*value = is_word(word, yes);
 	return *value || is_word(word, no);
+}
+
+/* The lowest level at which a site is probed; "ledger": flow or one above it. */
+static bool read_lowest(const struct word *word, struct plan_site *site)
+{
+	site->is_dense = is_word(word, "ledger");
+	site->is_connection = is_word(word, level_names[LEVEL_CONNECTION]);
+	return site->is_dense || site->is_connection || is_word(word, level_names[LEVEL_HANDSHAKE]);
 }
 
 static int read_accessor(struct plan_reader *reader, struct words *words)
@@ -168,8 +177,7 @@ static int read_site(struct plan_reader *reader, struct words *words, struct pla
 	    !plan_one_of(&word, "exit", "enter", &site->is_exit) ||
 	    !next_value(words, "kind", &word) ||
 	    !plan_one_of(&word, "uretprobe", "uprobe", &site->is_return) ||
-	    !next_value(words, "often", &word) ||
-	    !plan_one_of(&word, "yes", "no", &site->is_dense) ||
+	    !next_value(words, "from", &word) || !read_lowest(&word, site) ||
 	    !next_value(words, "unless", &word) ||
 	    !plan_one_of(&word, "socket-tracepoints", "never", &site->is_covered))
 		return plan_refuse(reader, "not the event, kind and use of a site");

@@ -22,7 +22,15 @@ enum {
 	PLAN_POINTS_MOST = 512,
 };
 
-enum level { LEVEL_SAMPLE, LEVEL_HANDSHAKE, LEVEL_FLOW, LEVEL_COMMAND, LEVEL_RECORD, LEVELS };
+enum level {
+	LEVEL_SAMPLE,
+	LEVEL_HANDSHAKE,
+	LEVEL_CONNECTION,
+	LEVEL_FLOW,
+	LEVEL_COMMAND,
+	LEVEL_RECORD,
+	LEVELS
+};
 
 enum accessor {
 	ACCESSOR_VERSION,
@@ -45,9 +53,11 @@ struct plan_file {
 
 struct plan_site {
 	u32 file;
-	bool is_exit, is_return, is_dense;
-	bool is_covered; /* by events of sockets, where this host has them */
-	u64 offset;	 /* in the file */
+	bool is_exit, is_return;
+	bool is_dense;	    /* a command may cross it: attached with the ledger */
+	bool is_connection; /* from level connection on */
+	bool is_covered;    /* by events of sockets, where this host has them */
+	u64 offset;	    /* in the file */
 	u64 cookie;
 	double price_ns; /* of a hit in a loop, without its program */
 	u8 code[PLAN_CODE_MOST];

@@ -114,7 +114,8 @@ static int begin_anew(void)
 {
 	struct engine *engine = &session->engine;
 
-	if (set_traps(true) || engine_go(engine, &session->plan, &session->target, LEVEL_HANDSHAKE))
+	if (set_traps(true) ||
+	    engine_go(engine, &session->plan, &session->target, LEVEL_CONNECTION))
 		return -1;
 	discard();
 	counters_begin(engine);

@@ -9,9 +9,7 @@
 #include "stretches.h"
 #include "watchdog.h"
 
-#define DRAIN_NS (250 * NS_PER_MS)
-#define DRAIN_SOON_NS (25 * NS_PER_MS) /* after a drain that found much */
-#define RETRY_NS (100 * NS_PER_MS)     /* after a window that had no room */
+#define RETRY_NS (100 * NS_PER_MS) /* after a window that had no room */
 #define TRIAL_LOOK_NS (10 * NS_PER_MS)
 #define STRETCH_LOOK_NS (20 * NS_PER_MS)
 #define STRETCH_LATER_NS (500 * NS_PER_MS) /* after one for which there was no room */
@@ -162,12 +160,21 @@ int follow(struct step step, bool is_cut)
 	return rises && price_is_wanted() ? price_begin(step) : enter(step);
 }
 
+/* What calibration stretches need between them is on where there can be any. */
+static int follow_with_stretches(void)
+{
+	if (state.stretch.begins || state.stretch.is_on)
+		return 0;
+	return stretches_follow(state.level == state.most &&
+				(state.budget <= 0 || is_continuous(&state.pace.choice)));
+}
+
 int enter(struct step step)
 {
 	int before = state.level;
 	bool rises = has_ledger(step.level) && !has_ledger(before);
 
-	if (turn(step.level))
+	if (turn(step.level) || follow_with_stretches())
 		return -1;
 	if (rises) {
 		read_now();
@@ -265,7 +272,7 @@ static int begin_stretch(void)
 		return -1;
 	if (state.windows->number == number || state.level != state.most) {
 		stretch_plan_next(STRETCH_LATER_NS);
-		return stretch_detach();
+		return stretch_detach() || follow_with_stretches() ? -1 : 0;
 	}
 	statistics_turn(true);
 	state.stretch.is_on = true;
@@ -300,7 +307,7 @@ static int finish_stretch(void)
 		(part > 0 ? state.stretch.spent_ns / part : state.stretch.spent_ns) +
 		state.stretch.attach_ns + detach_ns + 2 * state.pace.load.cut_ns;
 	stretch_plan_next(0);
-	return error;
+	return error || follow_with_stretches() ? -1 : 0;
 }
 
 int schedule_step(void)
@@ -319,10 +326,10 @@ int schedule_step(void)
 	if (time_ns >= state.look_ns)
 		look();
 	if (time_ns >= state.drain_ns) {
-		bool found_much = window_drain(state.engine);
+		u64 pause_ns = window_drain(state.engine);
 		if (!state.stretch.is_on)
 			stretches_drain();
-		state.drain_ns = monotonic_ns() + (found_much ? DRAIN_SOON_NS : DRAIN_NS);
+		state.drain_ns = monotonic_ns() + pause_ns;
 	}
 	return 0;
 }

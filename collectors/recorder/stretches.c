@@ -62,11 +62,20 @@ int stretches_attach(void)
 	if (!stretches.mean_ns)
 		return 0;
 	if (engine_attach(&stretches.exact, &stretches.exact_plan, &session->target,
-			  LEVEL_HANDSHAKE))
+			  LEVEL_CONNECTION))
 		return -1;
 	engine_set_wait_share(&stretches.exact, WALK_NONE);
 	stretch_plan_next(0);
 	return 0;
+}
+
+int stretches_follow(bool on)
+{
+	int level = on ? (int)LEVEL_CONNECTION : LEVEL_NONE;
+
+	if (!stretches.mean_ns || stretches.exact.level == level)
+		return 0;
+	return engine_go(&stretches.exact, &stretches.exact_plan, &session->target, level);
 }
 
 u64 stretch_due_ns(void)
@@ -97,7 +106,7 @@ int stretch_detach(void)
 {
 	watchdog_beat();
 	int error = engine_go(&stretches.exact, &stretches.exact_plan, &session->target,
-			      LEVEL_HANDSHAKE);
+			      LEVEL_CONNECTION);
 
 	watchdog_beat();
 	stretches_drain();

@@ -34,6 +34,9 @@ int stretches_load(u64 mean_ns, const struct engine *engine, const struct plan *
 /* Attach the boundaries of connections and handshakes, so that it knows the threads. */
 int stretches_attach(void);
 
+/* Attach or detach them: there are no stretches between dense windows. */
+int stretches_follow(bool on);
+
 /* When the next one is to begin. */
 u64 stretch_due_ns(void);
 

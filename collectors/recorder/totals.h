@@ -47,6 +47,9 @@ struct roles {
 
 int totals_prepare(struct engine *engine, const struct plan *plan, const struct target *target);
 
+/* Threads that ended since all accounts of such were sent. */
+u64 accounts_ended_count(const struct engine *engine);
+
 /* Frames of accounts; with `ended_only` of threads that have ended. false: no room. */
 bool accounts_put(struct engine *engine, bool ended_only);
 

@@ -39,14 +39,19 @@ static int attach_group(struct engine *engine, const struct group *group, int fi
 	return 0;
 }
 
-static void gather(const struct engine *engine, const struct plan *plan, bool is_dense,
+static enum link_group links_of(const struct plan_site *site)
+{
+	return site->is_dense ? LINKS_TRAPS : site->is_connection ? LINKS_CONNECTIONS : LINKS_RARE;
+}
+
+static void gather(const struct engine *engine, const struct plan *plan, enum link_group links,
 		   struct group *group)
 {
 	group->count = 0;
 	for (u32 i = 0; i < plan->sites_count; i++) {
 		const struct plan_site *site = &plan->sites[i];
 		if (site->file != group->file || site->is_exit != group->is_exit ||
-		    site->is_return != group->is_return || site->is_dense != is_dense ||
+		    site->is_return != group->is_return || links_of(site) != links ||
 		    (site->is_covered && engine->is_covered))
 			continue;
 		group->offsets[group->count] = site->offset;
@@ -55,25 +60,22 @@ static void gather(const struct engine *engine, const struct plan *plan, bool is
 }
 
 int uprobes_attach(struct engine *engine, const struct plan *plan, const struct target *target,
-		   bool is_dense)
+		   enum link_group links)
 {
 	static struct group group;
-	enum link_group links = is_dense ? LINKS_TRAPS : LINKS_RARE;
-
-	if (engine->settings.beside)
-		links = links_beside(links);
+	enum link_group own = engine->settings.beside ? links_beside(links) : links;
 
 	/* Exits first: an entry whose exit is not yet probed would look like a missed exit. */
 	for (int pass = 0; pass < 4; pass++)
 		for (group.file = 0; group.file < plan->files_count; group.file++) {
 			group.is_exit = pass < 2;
 			group.is_return = pass % 2;
-			gather(engine, plan, is_dense, &group);
+			gather(engine, plan, links, &group);
 			if (!group.count)
 				continue;
 			watchdog_beat();
 			int error = attach_group(engine, &group, target->files[group.file],
-						 target->pid, links);
+						 target->pid, own);
 			if (error)
 				return fail(EXIT_CODE_HOST, "cannot probe %s: %s",
 					    plan->files[group.file].path, strerror(-error));

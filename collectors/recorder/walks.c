@@ -24,6 +24,7 @@ enum {
 	STACKS_MOST = 24576,  /* of UNWIND_STACKS that the programs remember as sent */
 	BYTES_MOST = 1 << 26,
 	BATCH = 1024,
+	MUCH = 8, /* of the ring: then it is emptied between two windows */
 };
 #define LOOK_NS NS_PER_S
 #define LOOK_ANYWAY_NS (30 * NS_PER_S)
@@ -253,6 +254,11 @@ static bool put_stack(const void *record, u32 bytes)
 	for (u32 i = 0; i < depth && stack->frame[i] >> 63; i++)
 		kernel_address_add(stack->frame[i] - (i > 0));
 	return true;
+}
+
+bool walks_are_waiting(void)
+{
+	return walks.is_on && ring_waiting_bytes(&walks.stacks) > walks.stacks.bytes / MUCH;
 }
 
 bool walks_put(void)

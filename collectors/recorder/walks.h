@@ -34,6 +34,9 @@ int walks_configure(struct bpf_object *object, bool is_walking);
 /* Fill the maps of the loaded programs. */
 int walks_begin(struct engine *engine, const struct target *target);
 
+/* Whether the ring has so many stacks that they should be taken out. */
+bool walks_are_waiting(void);
+
 /* Stacks that were sent since, as far as there is room; false: some stay in the ring. */
 bool walks_put(void);
 

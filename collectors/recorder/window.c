@@ -19,6 +19,12 @@
 /* Fewer than a tenth of the walks of waits that may be: twice as many are made. */
 enum { FEW = 10, SHARE_MOST = 1 << 12, ATTEMPTS = 3, MUCH = 8 };
 
+#define SOON_NS (25 * NS_PER_MS)  /* after a drain that found much */
+#define CALM_NS (500 * NS_PER_MS) /* after a look that found little */
+
+/* With fewer, each account of a thread that ended is taken out soon. */
+enum { SLOTS_OF_MANY = 1024 };
+
 /* A client waits once per query, and their rate is unknown at first: few stacks are walked. */
 enum { SHARE_OF_CLIENT = 64 };
 
@@ -209,11 +215,28 @@ bool window_cut(struct windows *windows, struct engine *engine, const struct tar
 	return true;
 }
 
-bool window_drain(struct engine *engine)
+static bool is_part(u64 used, u64 size)
+{
+	return used > size / MUCH;
+}
+
+/* Whether there is so much room that all can stay where it is until the window ends. */
+static bool is_calm(const struct engine *engine)
+{
+	u64 ended_count = accounts_ended_count(engine);
+
+	return !is_part(ring_waiting_bytes(&engine->records), engine->records.bytes) &&
+	       !is_part(ended_count, engine->settings.slots) &&
+	       (!ended_count || engine->settings.slots >= SLOTS_OF_MANY) && !walks_are_waiting();
+}
+
+u64 window_drain(struct engine *engine)
 {
 	u64 waiting_bytes = ring_waiting_bytes(&engine->records);
 	u32 ended_count = 0;
 
+	if (is_calm(engine))
+		return CALM_NS;
 	walks_put();
 	handshakes_drain(engine, false);
 	if (accounts_put(engine, true)) {
@@ -223,6 +246,7 @@ bool window_drain(struct engine *engine)
 		output_rollback();
 		accounts_forget();
 	}
-	return ended_count > engine->settings.slots / MUCH ||
-	       waiting_bytes > engine->records.bytes / MUCH;
+	bool found_much = is_part(ended_count, engine->settings.slots) ||
+			  is_part(waiting_bytes, engine->records.bytes);
+	return found_much ? SOON_NS : DRAIN_NS;
 }

@@ -51,10 +51,13 @@ void window_set_walks(struct engine *engine, double most, bool is_server);
 void window_turning(const struct engine *engine);
 void window_turned(const struct engine *engine);
 
+#define DRAIN_NS (250 * NS_PER_MS)
+
 /*
- * Between two windows: handshakes and ended threads, so that there is room for more of them. True:
- * much of that room was used since the last time.
+ * Between two windows: handshakes and ended threads are taken out if they use much of their room,
+ * so that there is room for more. What is little waits for the end of the window: each time, the
+ * writer and the reader of the stream wake up, too. When to look again.
  */
-bool window_drain(struct engine *engine);
+u64 window_drain(struct engine *engine);
 
 #endif

@@ -38,6 +38,7 @@ from tlstax.collectors.recording.thread_roles import ThreadRoles
 _RESTING_THREADS: Final = 256
 """Threads that used no CPU until the kernel's counts are read and have a clock row even so."""
 _SEEN: Final[Mapping[str, frozenset[str]]] = {
+    "connection": frozenset(HANDSHAKE_PHASES),
     "handshake": frozenset(HANDSHAKE_PHASES),
     "sample": frozenset(),
     "none": frozenset(),

@@ -78,6 +78,10 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 	case ACTION_HANDSHAKE_FREE:
 		enter_handshake_free(slot, now, value_at(cookie));
 		break;
+	case ACTION_CROSSING:
+		if (!out_of_place(slot, cookie))
+			count_begun(cookie);
+		break;
 	case ACTION_WAIT:
 		slot->wait_returns = return_address(ctx, sp, cookie);
 		slot->wait_sp = sp;

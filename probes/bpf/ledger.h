@@ -80,6 +80,7 @@ enum action {
 	ACTION_AWAIT_RECEIVE, /* await_command, without a tracepoint for it */
 	ACTION_PHASE_SEND,    /* phase, whose end a tracepoint may show; reads the bytes to send */
 	ACTION_COMMAND_READS, /* the command itself will read from its client */
+	ACTION_CROSSING,      /* is counted where it belongs, and changes nothing */
 };
 
 /*
@@ -329,8 +330,8 @@ enum { FORGOTTEN = 2 };
 /* Written by the loader while the programs run. */
 struct control {
 	u32 offcpu_mask; /* walk the stacks of one blocking wait in mask + 1 */
-	u32 paused;	 /* the dense programs are detached, or about to be attached */
-			 /* FORGOTTEN: the rare boundaries are detached, too */
+	u32 paused;	 /* dense programs are off, or about to be on; FORGOTTEN: rare ones, too */
+	u64 blind_ns;	 /* since then boundaries of connections are detached; 0: they are not */
 };
 
 /* Written by the programs: exec and forks of the target, and its threads. */

@@ -100,6 +100,25 @@ static __noinline int pause_thread(struct thread_slot *slot, u64 now)
 	return 0;
 }
 
+/*
+ * Boundaries of connections were not seen for a while: the thread may serve another one. A new
+ * thread, and one that did a handshake, may serve its first.
+ */
+static __noinline int forget_connection(struct thread_slot *slot, struct task_struct *task,
+					u32 state)
+{
+	if (!slot || !control.blind_ns)
+		return 0;
+	bool is_new = slot->thread_start_ns > control.blind_ns && task->pid != task->tgid &&
+		      state <= STATE_BLOCKED_NETWORK;
+	if (!slot->handshake.active)
+		slot->depth = 0;
+	slot->flags &= FLAG_NO_RECORD;
+	if (slot->base != PHASE_BACKGROUND || is_new || slot->role == ROLE_CONNECTION)
+		slot->base = config.client ? PHASE_BACKGROUND : PHASE_UNKNOWN;
+	return 0;
+}
+
 /* The dense programs are attached again: the account continues now, commands at a boundary. */
 static __noinline int resume_thread(struct thread_slot *slot, struct task_struct *task, u64 now,
 				    u32 state)
@@ -107,6 +126,7 @@ static __noinline int resume_thread(struct thread_slot *slot, struct task_struct
 	if (!slot || slot->status != THREAD_PAUSED)
 		return 0;
 	charge(slot, now);
+	forget_connection(slot, task, state);
 	if (slot->handshake.active)
 		slot->handshake.unfollowed = 1;
 	slot->last_ns = now;

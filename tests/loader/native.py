@@ -28,7 +28,7 @@ from tlstax.collectors.recording.programs.names import (
     SOCKET_FUNCTIONS,
     SOCKET_TRACEPOINTS,
 )
-from tlstax.collectors.recording.programs.site_cookies import cookie_of, dense
+from tlstax.collectors.recording.programs.site_cookies import cookie_of, lowest_level
 from tlstax.collectors.unwinding.process_tables import SharedTables
 from tlstax.tests.loader import kernel_counts, loaded, program_memory
 from tlstax.tests.loader.kernel_counts import KernelCounts
@@ -251,7 +251,7 @@ class Engine:
                 site.kind == "uretprobe",
             )
             for number, site in enumerate(self.plan.sites)
-            if dense(site) == is_dense and self.is_attached(site)
+            if (lowest_level(site) == "ledger") == is_dense and self.is_attached(site)
         ]
         self._uprobes.attach(probes, self.pid, self._dense if is_dense else self._rare)
 

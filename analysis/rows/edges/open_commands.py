@@ -86,7 +86,7 @@ def _known(
         is_dense = window.level in LEDGER_LEVELS and window.target_id in followed
         if not is_dense or is_first or missed:
             opening.clear()  # new connections were not seen in the ledger
-        if is_first or missed or not (is_dense or window.level == "handshake"):
+        if is_first or missed or not (is_dense or window.level == "connection"):
             known = set()
         if not is_dense:
             continue

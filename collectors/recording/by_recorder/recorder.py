@@ -140,18 +140,22 @@ class Recorder:
         self._session.wake_on(descriptor)
 
     def poll(self, seconds: float) -> None:
-        """Store the windows that arrive in the next `seconds`; ends early with the recording."""
-        end_ns = monotonic_ns() + int(seconds * 1e9)
+        """Store the windows that arrive in the next `seconds`.
+
+        Ends early with the recording, and after a window, so that it can be shown.
+        """
+        end_ns, last = monotonic_ns() + int(seconds * 1e9), self.last
         while not self.ending and (left_ns := end_ns - monotonic_ns()) > 0:
             left_ms = max(1, left_ns // NS_PER_MS)
-            is_quiet = self._session.wait(
-                left_ms if self._peers.is_empty else min(left_ms, _STEP_MS)
-            )
+            is_waited_for = not self._peers.is_empty or self._commit_ns > 0
+            is_quiet = self._session.wait(min(left_ms, _STEP_MS) if is_waited_for else left_ms)
             self._peers.listen()
             self.store()
+            if self._commit_ns:
+                self._commit()
             if self.request.sources:
                 self._writer.add(self.request.sources.poll(monotonic_ns()))
-            if not is_quiet:
+            if not is_quiet or self.last is not last:
                 return
 
     def store(self) -> None:
@@ -247,8 +251,10 @@ class Recorder:
     def _commit(self) -> None:
         """Commit, unless somebody reads the capture just now, or did a moment ago."""
         now_ns = monotonic_ns()
-        if now_ns >= self._commit_ns and not self._writer.commit_if_free():
-            self._commit_ns = now_ns + _STEP_MS * NS_PER_MS
+        if now_ns < self._commit_ns:
+            return
+        is_free = self._writer.commit_if_free()
+        self._commit_ns = 0 if is_free else now_ns + _STEP_MS * NS_PER_MS
 
     def ended(self) -> TlstaxError:
         """The error for a recording that ended before it was to."""

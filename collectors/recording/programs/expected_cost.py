@@ -14,6 +14,7 @@ _CAUSES: Final = ("probe", "scheduler", "sample", "engine")
 _WHAT: Final = {
     "none": "nothing",
     "sample": "CPU samples only",
+    "connection": "handshakes, beginnings and ends of connections and CPU samples",
     "handshake": "handshakes and CPU samples",
     "flow": "handshakes, waits and commands",
     "command": "handshakes and commands",

@@ -62,6 +62,7 @@ class Action(IntEnum):
     AWAIT_RECEIVE = 16
     PHASE_SEND = 17
     COMMAND_READS = 18
+    CROSSING = 19
 
 
 class ThreadStatus(IntEnum):

@@ -10,6 +10,10 @@ from tlstax.collectors.recording.programs.ledger_layout import Action
 _DENSE_ACTIONS: Final = (
     *("await_command", "await_receive", "phase_open", "phase_close", "phase_send", "wait", "call"),
 )
+_CONNECTION_ACTIONS: Final = (
+    *("base_connect", "base_idle", "base_disconnect", "base_park", "base_pool"),
+    *("handshake_bound", "command_reads"),
+)
 
 
 def cookie_of(number: int, site: Site) -> int:
@@ -47,6 +51,12 @@ def _phase(site: Site) -> str | None:
     return site.phase or None
 
 
-def dense(site: Site) -> bool:
-    """Whether every command crosses it; others are crossed at most once per connection."""
-    return site.action in _DENSE_ACTIONS or (site.action == "phase" and not site.only_in)
+def lowest_level(site: Site) -> str:
+    """The lowest level of a recording at which the site is probed.
+
+    `ledger` is `flow` and all above it: every command crosses it. Others are crossed at most once
+    per connection; those of `connection` tell a handshake nothing.
+    """
+    if site.action in _DENSE_ACTIONS or (site.action == "phase" and not site.only_in):
+        return "ledger"
+    return "connection" if site.action in _CONNECTION_ACTIONS else "handshake"

@@ -21,7 +21,7 @@ from tlstax.collectors.preflight.safety import Note, Safety
 from tlstax.collectors.process.mappings import PROC, MappedObject, TextSegment
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.programs.ledger_layout import MAX_SITES
-from tlstax.collectors.recording.programs.site_cookies import cookie_of, dense
+from tlstax.collectors.recording.programs.site_cookies import cookie_of, lowest_level
 from tlstax.collectors.recording.stream.function_points import (
     code_at,
     function_lines,
@@ -29,15 +29,15 @@ from tlstax.collectors.recording.stream.function_points import (
 )
 from tlstax.probes.model import Level
 
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
 _PLAIN: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in "%")
 _WHOLE: Final = 1 << 62  # bytes: a file whose mappings are not known is one segment
 _ABOUT: Final = ("libraries", "missing", "role_marks", "notes", "host_costs", "gaps")
 _OWN_ABOUT: Final = ("missing", "notes", "gaps")
 _SITE: Final = re.compile(
-    r"(?:stretch-)?site (\d+) file=(\d+) offset=(0x[0-9a-f]+) event=(\w+) kind=(\w+) often=(yes|no)"
-    r" unless=(never|socket-tracepoints) cookie=(0x[0-9a-f]+) price-ns=\d+"
-    r" bytes=([0-9a-f]+) (\{.*\})"
+    r"(?:stretch-)?site (\d+) file=(\d+) offset=(0x[0-9a-f]+) event=(\w+) kind=(\w+)"
+    r" from=(handshake|connection|ledger) unless=(never|socket-tracepoints)"
+    r" cookie=(0x[0-9a-f]+) price-ns=\d+ bytes=([0-9a-f]+) (\{.*\})"
 )
 _FILE: Final = re.compile(r"file (\d+) build-id=(none|[0-9a-f]+) path=(\S+)")
 _HEAD: Final = """\
@@ -173,7 +173,7 @@ def _words(number: int, site: Site, plan: Plan) -> str:
     covered = plan.covered_by_tracepoint(site)
     return (
         f"offset={site.file_offset:#x} event={site.event} kind={site.kind}"
-        f" often={_yes(dense(site))} unless={'socket-tracepoints' if covered else 'never'}"
+        f" from={lowest_level(site)} unless={'socket-tracepoints' if covered else 'never'}"
         f" cookie={cookie_of(number, site):#x} price-ns={round(site.cost_ns)}"
     )
 

@@ -181,7 +181,7 @@ def alternated(
         assert recorder.returncode == OK, said
         assert leftover() == set()
         sites = [line for line in plan.read_text().splitlines() if line.startswith("site ")]
-        often = [" often=yes " in line for line in sites]
+        often = [" from=ledger " in line for line in sites]
         return Alternated(path.read_bytes(), sizes_kb, counts, often)
 
     return measured("alternated by recorder", measure)

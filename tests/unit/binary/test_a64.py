@@ -111,6 +111,24 @@ def test_which_registers_are_written(line: str, registers: set[int], tmp_path: P
     assert a64.written_registers(word) == registers
 
 
+@pytest.mark.parametrize(
+    ("line", "register"),
+    [
+        ("mov x1, #0", 1),
+        ("mov w1, #0", 1),
+        ("mov x2, xzr", 2),
+        ("mov w2, wzr", 2),
+        ("mov x1, #1", None),
+        ("movz x1, #1, lsl #16", None),
+        ("mov x1, x2", None),
+        ("movn x1, #0", None),
+    ],
+)
+def test_which_register_is_cleared(line: str, register: int | None, tmp_path: Path) -> None:
+    (word,) = words_of(tmp_path, line)
+    assert a64.cleared(word) == register
+
+
 @pytest.mark.parametrize("stub_bytes", [16, 24])
 def test_each_instruction_of_a_stub_has_its_name(stub_bytes: int, tmp_path: Path) -> None:
     """Samples are taken at any of them; behind the last comes the next stub."""

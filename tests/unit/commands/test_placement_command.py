@@ -126,7 +126,7 @@ def test_costs_are_no_news_where_there_is_no_plan(
 
 def test_two_boundaries_on_one_instruction_share_its_trap(tls_process: Target) -> None:
     (openssl,) = [entry for entry in load_definitions() if entry.id == "openssl3"]
-    first = next(boundary for boundary in openssl.boundaries if boundary.id == "sign_digest")
+    first = next(boundary for boundary in openssl.boundaries if boundary.id == "verify_digest")
     alone = plan(tls_process, [replace(openssl, boundaries=(first,))])
     both = plan(tls_process, [replace(openssl, boundaries=(first, replace(first, id="again")))])
     (entry,) = [site for site in both.sites if site.boundary == "again"]

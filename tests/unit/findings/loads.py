@@ -31,7 +31,7 @@ S = 1_000_000_000
 MS = 1_000_000
 PARTS = {
     "always": ((S, "full"),),
-    "budget": ((S // 10, "full"), (S, "handshake")),
+    "budget": ((S // 10, "full"), (S, "connection")),
     "flow": ((S, "flow"),),
 }
 """A second of each mode: where its windows end, and their levels."""
@@ -60,7 +60,7 @@ def load(mode: str, cells: Cells, ended: Mapping[str, int], **more: object) -> t
             rows.windows.append(Window(number, None, at + begin, at + end, 1, level))
             rows.system.append(System(number, length, 0, 0, 0, length, 0, 0))
             rows.effects.append(Effect(number, length // 2, 0, 0, 0))
-            if level != "handshake":
+            if level != "connection":
                 rows.ledger += [
                     Ledger(number, 1, phase, state, ns * length // S)
                     for (phase, state), ns in cells.items()
@@ -68,7 +68,7 @@ def load(mode: str, cells: Cells, ended: Mapping[str, int], **more: object) -> t
             rows.phase_counts += [
                 PhaseCount(number, phase, count * length // S)
                 for phase, count in ended.items()
-                if level != "handshake" or phase in ("handshake", "connect")
+                if level != "connection" or phase in ("handshake", "connect")
             ]
             begin = end
     return replace(rows, **more)  # type: ignore[arg-type]

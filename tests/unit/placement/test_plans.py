@@ -105,12 +105,25 @@ def test_a_server_is_no_client_and_a_client_no_server(server: Target, client: Ta
     assert plan(client, load_definitions()).library("client") is None
 
 
+def test_calls_that_only_ask_for_a_size_hit_nothing(server: Target) -> None:
+    """The library asks for the size of a signature and of a secret first, by the same functions."""
+    sites = plan(server, load_definitions(), Level.HANDSHAKE).sites
+    for boundary in ("sign_digest", "derive"):
+        mine = [site for site in sites if site.boundary == boundary]
+        assert {site.event for site in mine} == {"enter", "exit"}
+        assert not {site.function for site in mine} & {"EVP_DigestSign", "EVP_PKEY_derive"}
+        assert all(site.instruction.startswith("call") for site in mine if site.event == "enter")
+    assert not {site.action for site in sites} & {"base_connect", "base_idle", "handshake_bound"}
+    (peer,) = (site for site in sites if site.boundary == "peer_certificate")
+    assert (peer.event, peer.action) == ("enter", "crossing")
+
+
 def test_levels_add_probes(server: Target) -> None:
     definitions = load_definitions()
     sizes = [len(plan(server, definitions, level).sites) for level in Level]
-    sample, handshake, flow, command, record = sizes
+    sample, handshake, connection, flow, command, record = sizes
     # Debian's build hides the functions that level flow adds: those called to wait.
-    assert sample < handshake == flow < command < record, "each level adds something"
+    assert sample < handshake < connection == flow < command < record, "each level adds something"
 
 
 def test_server_definitions_are_optional(

@@ -178,8 +178,8 @@ def test_a_cut_plan_is_refused(text: str, refusal: Refusal) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("tlstax-plan 4\n", "tlstax-plan 5\n", "format is version 5"),
-        ("tlstax-plan 4\n", "", "not a plan file"),
+        ("tlstax-plan 5\n", "tlstax-plan 6\n", "format is version 6"),
+        ("tlstax-plan 5\n", "", "not a plan file"),
         ("architecture x86_64", "architecture aarch64", "it is for aarch64, this host is"),
         ("level record", "level all", "not one of its values"),
         ("level record", "level record\nlevel record", "given twice"),
@@ -218,7 +218,7 @@ def test_a_plan_of_another_kernel_needs_a_word(text: str, refusal: Refusal) -> N
 
 
 def test_words_and_description_of_a_site_agree(text: str) -> None:
-    for old, new in (("event=enter", "event=exit"), ("often=no", "often=yes"),
+    for old, new in (("event=enter", "event=exit"), ("from=handshake", "from=connection"),
                      ("\npoint 0 ", "\npoint 9 "), (" exit=none ", " exit=return ")):  # fmt: skip
         with pytest.raises(PlanFileError, match=r"site|function"):
             read_plan_file(text.replace(old, new, 1))

@@ -67,9 +67,9 @@ def test_an_endless_command_of_a_replica_is_no_long_one() -> None:
 
 
 def test_one_command_through_two_stretches_counts_once() -> None:
-    seconds: list[Cells | str] = [BUSY, LOCKED, "handshake", LOST, LOST, "handshake", LOST, BUSY]
+    seconds: list[Cells | str] = [BUSY, LOCKED, "connection", LOST, LOST, "connection", LOST, BUSY]
     assert unfinished(seconds) == [2 * S], "of its parts the longest"
-    assert unfinished([*seconds, "handshake", BUSY, LOCKED]) == [2 * S, S]
+    assert unfinished([*seconds, "connection", BUSY, LOCKED]) == [2 * S, S]
 
 
 def test_a_part_of_the_windows_may_have_the_later_half_of_a_command() -> None:
@@ -80,10 +80,10 @@ def test_a_part_of_the_windows_may_have_the_later_half_of_a_command() -> None:
 
 
 def test_a_wait_under_way_when_a_stretch_begins_is_in_a_command() -> None:
-    assert placed([BUSY, "handshake", LOST]) == [(3, "command")]
+    assert placed([BUSY, "connection", LOST]) == [(3, "command")]
 
 
-@pytest.mark.parametrize("level", ["sample", "none"])
+@pytest.mark.parametrize("level", ["handshake", "sample", "none"])
 def test_a_thread_may_have_parked_where_connections_were_not_followed(level: str) -> None:
     assert placed([BUSY, level, LOST]) == [(3, "unknown")]
     ends = {("unknown", "blocked_futex"): S, ("connect", "on_cpu"): S}
@@ -91,12 +91,12 @@ def test_a_thread_may_have_parked_where_connections_were_not_followed(level: str
 
 
 def test_without_the_end_of_connections_a_futex_says_nothing() -> None:
-    assert placed([BUSY, "handshake", LOST], probes=[]) == [(3, "unknown")]
+    assert placed([BUSY, "connection", LOST], probes=[]) == [(3, "unknown")]
 
 
 def test_a_pool_awaits_events_on_futexes() -> None:
     pool = [SERVING[0]._replace(role="pool_worker")]
-    assert placed([BUSY, "handshake", LOST], threads=pool) == [(3, "unknown")]
+    assert placed([BUSY, "connection", LOST], threads=pool) == [(3, "unknown")]
 
 
 def test_a_wait_from_before_the_recording_is_told_by_what_follows_it() -> None:
@@ -104,7 +104,7 @@ def test_a_wait_from_before_the_recording_is_told_by_what_follows_it() -> None:
     connects = {**BUSY, ("connect", "on_cpu"): 1}
     assert placed([PARKED, PARKED, connects]) == [(1, "background"), (2, "background")]
     assert placed([PARKED, PARKED]) == [(1, "background"), (2, "background")]
-    assert placed([PARKED, "handshake", BUSY]) == [(1, "background")], "it may have connected"
+    assert placed([PARKED, "connection", BUSY]) == [(1, "background")], "it may have connected"
 
 
 def test_a_loop_of_waits_is_in_a_command_as_a_whole() -> None:
@@ -141,7 +141,7 @@ def test_short_waits_stay_and_long_ones_move() -> None:
 
 def test_what_was_not_recorded_takes_no_wait() -> None:
     """The surplus stays: it took place before the recording, or in a pause."""
-    ledger, windows = recorded([LOCKED, "handshake", LOCKED])
+    ledger, windows = recorded([LOCKED, "connection", LOCKED])
     long = OffcpuStack(3, "command", "blocked_lock", 202, 7, None, 1, 9 * S)
     assert wait_places.place([long], ledger, windows) == [long]
 

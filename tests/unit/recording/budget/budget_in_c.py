@@ -14,6 +14,7 @@ ROOT: Final = Path(__file__).resolve().parents[4]
 NS_PER_S: Final = 1_000_000_000
 NONE: Final = -1
 MARGIN, FLOOR_CPUS, LONGEST_CYCLE_NS = 0.85, 0.1, 30 * NS_PER_S
+FEW_CPUS, CLOSE_MARGIN = 0.5, 0.95
 _SOURCES: Final = ("budget.c", "pace.c", "failure.c")
 
 

@@ -21,7 +21,7 @@ from tlstax.tests.unit.recording.budget.budget_in_c import (
 MS = 1_000_000
 SECOND = NS_PER_S
 CUT_NS, TURN_NS = 2.0 * MS, 2.0 * MS
-PRICES = (0.0, 0.005, 0.0, 0.08, 0.04)
+PRICES = (0.0, 0.005, 0.0, 0.0, 0.08, 0.04)
 SCHEDULER = 0.06
 SAMPLES = 0.0005
 
@@ -158,7 +158,7 @@ def test_a_recording_without_light_time_pauses_until_it_has_paid() -> None:
 
 def test_light_time_that_leaves_nothing_over_is_ended_early() -> None:
     schedule = drive(begun(0.02), 60, lambda _: 1.2, cost_factor=10.0)
-    light = [window for window in schedule if window.level == Level.HANDSHAKE]
+    light = [window for window in schedule if window.level == Level.CONNECTION]
     assert light
     assert max(window.length_s for window in light) <= 2
 
@@ -182,7 +182,7 @@ def test_nothing_is_on_while_nothing_fits() -> None:
 
 def test_light_time_varies() -> None:
     schedule = drive(begun(0.02), 120, lambda _: 1.2)
-    lengths = {round(window.length_s, 3) for window in schedule if window.level == Level.HANDSHAKE}
+    lengths = {round(window.length_s, 3) for window in schedule if window.level == Level.CONNECTION}
     assert len(lengths) > 5
 
 
