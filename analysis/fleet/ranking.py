@@ -12,7 +12,7 @@ from tlstax.analysis.fleet import columns, host_sums, latencies, metrics
 from tlstax.analysis.fleet.engines.engine import Engine
 from tlstax.analysis.fleet.figures import far_out, figure, value_text
 from tlstax.analysis.fleet.host_sums import Facts, Span
-from tlstax.analysis.fleet.metrics import Metric
+from tlstax.analysis.fleet.metrics import SUMS, Metric
 from tlstax.analysis.fleet.question import Question, facts_of
 from tlstax.analysis.model.fleet import (
     FLEET_VERSION,
@@ -118,7 +118,13 @@ def _ranges(ordered: Floats) -> list[HostRange]:
 
 def _sentence(metric: Metric, lines: Sequence[HostLine], far_count: int, fleet: Figure) -> str:
     if not lines or fleet.value is None:
-        return f"No host was seen enough for {metric.label}."
+        text = f"No host was seen enough for {metric.label}."
+        if SUMS[metric.above].when == "record":
+            text += (
+                " That needs captures: rollups of `tlstax watch` do not split records. Rank by "
+                "handshake_cpus instead (--by)."
+            )
+        return text
     first = lines[0]
     text = quantities.plain(value_text(metric.unit, first.value))
     middle = quantities.plain(value_text(metric.unit, fleet.value))

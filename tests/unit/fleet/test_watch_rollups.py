@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.__main__ import main
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS, TABLES, TIERS
 from tlstax.analysis.fleet.continuous.rotation import rotate
@@ -82,6 +83,19 @@ def test_times_of_the_shortest_ledger_are_in_steps(
         assert sum(is_last) > 5
         assert not any(left for left, last in zip(ended, is_last, strict=True) if not last)
         assert any(left for left, last in zip(ended, is_last, strict=True) if last)
+
+
+def test_what_rollups_do_not_have_is_told_with_what_they_have(
+    demo_tables: Tables, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Watching(tmp_path, demo_tables).all()
+    command = ["fleet", "top", "--data", str(tmp_path)]
+    assert main(command) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "No host was seen enough for CPUs in TLS" in said
+    assert "Rank by handshake_cpus instead (--by)" in said
+    assert main([*command, "--by", "handshake_cpus"]) == 0
+    assert "db1 has most" in capsys.readouterr().out
 
 
 def test_a_command_that_is_taken_back_lets_no_sum_fall(demo_tables: Tables, tmp_path: Path) -> None:
