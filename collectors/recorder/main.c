@@ -90,7 +90,7 @@ static bool wait_for_event(u64 wake_ns)
 		};
 	poll(events, 3 + count, patience_ms);
 	watchdog_beat();
-	if (watchdog_missed())
+	if (watchdog_missed() && !watchdog_starved())
 		fail(EXIT_CODE_FAILED,
 		     "the recorder did not run for 2 s: the programs in the kernel were idle "
 		     "meanwhile. The stream is complete until then");
@@ -154,12 +154,37 @@ static u32 recording_count(void)
 	return count;
 }
 
+static bool for_each_recorded(int (*step)(void))
+{
+	for (u32 i = 0; i < sessions_count(); i++) {
+		session_turn(i);
+		if (is_recording(session) && step())
+			return !fail(EXIT_CODE_HOST,
+				     "process %d: probes could not be attached again after the "
+				     "recorder got no CPU for more than 2 s: %s",
+				     session->target.pid, strerror(errno));
+	}
+	return true;
+}
+
+/*
+ * It got no CPU for so long that the programs in the kernel were idle. What they hold is of no
+ * window; all of them are detached before any runs again. False: it cannot go on.
+ */
+static bool go_on_after_starvation(void)
+{
+	if (!for_each_recorded(schedule_lapse))
+		return false;
+	watchdog_resume();
+	return for_each_recorded(schedule_resume);
+}
+
 static void record(u64 for_ns, int output)
 {
 	u64 end_ns = for_ns ? monotonic_ns() + for_ns : ~0ULL, cut_ns, wake_ns;
 
 	while ((wake_ns = next_wake_ns(end_ns))) {
-		if (wait_for_event(wake_ns))
+		if (wait_for_event(wake_ns) || (watchdog_starved() && !go_on_after_starvation()))
 			return;
 		bool is_cut = control_cut(&cut_ns);
 		if (is_cut && !cut_ns)
