@@ -159,6 +159,11 @@ LOSS_KINDS = (
         "the kernel did not report that a thread was woken, or was given a CPU",
         "its times since then are taken from the scheduler, which lags by some microseconds",
     ),
+    LossKind(
+        "recorder_starved",
+        "the recorder got no CPU for more than 2 s, and the programs were idle meanwhile",
+        "the window that it happened in has no ledger, and its level is none",
+    ),
 )
 WALK_LOSS_KINDS = (
     *(

@@ -314,6 +314,8 @@ int schedule_step(void)
 {
 	u64 time_ns = monotonic_ns();
 
+	if (state.is_lapsed)
+		return time_ns >= state.next_ns ? schedule_resume() : 0;
 	if (time_ns >= state.next_ns && state.price.is_on)
 		return price_step();
 	if (time_ns >= state.next_ns) {

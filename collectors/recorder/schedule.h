@@ -36,6 +36,8 @@ struct schedule {
 	/* The end of the last window that was sent, of the last that was accounted for, when the
 	 * present step was looked at, and when it began. */
 	struct reading sent, settled, watched, now;
+	int lapsed_level; /* what is on again after a lapse */
+	bool is_lapsed;	  /* everything is detached: see schedule_lapse() */
 	bool saw_load; /* since the kernel timed the programs last */
 	bool is_read;  /* the last window was */
 	struct price_stretches price;
@@ -65,6 +67,12 @@ void schedule_end_window(u64 ns);
 
 /* Do what is due. -1: it cannot go on. */
 int schedule_step(void);
+
+/* The programs were idle, as the recorder got no CPU. Detach all; -1: it cannot. */
+int schedule_lapse(void);
+
+/* Attach it again, and end the window of the lapse, which has no ledger; -1: it cannot. */
+int schedule_resume(void);
 
 /* Read the totals of the last window; false: there is no room yet, call it again. */
 bool schedule_cut_last(void);

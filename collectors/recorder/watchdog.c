@@ -14,11 +14,17 @@
 #include "failure.h"
 #include "heartbeat.h"
 #include "privileges.h"
+#include "starvation.h"
 #include "suspend.h"
 
 #define STALE_NS ((u64)HEARTBEAT_MOST_NS)
 #define LOOK_NS NS_PER_S /* a suspend of the host is noticed so late, if it is one */
 #define NICE_RECORDING (-10)
+/* A recorder that waits for a CPU cannot end, either, before it gets one: it is given this long. */
+#define STARVED_MOST_NS (20 * NS_PER_S)
+/* With more CPU time since its last beat it does not wait for that, but is stuck in a loop. */
+#define LOOPING_NS (500 * NS_PER_MS)
+#define NOTE_NS (100 * NS_PER_MS) /* how often it notes how long it has waited for a CPU */
 
 static struct shared {
 	u64 beat_ns;
@@ -26,7 +32,7 @@ static struct shared {
 } * shared;
 static pid_t watchdog;
 static volatile struct heartbeat *in_kernel;
-static bool is_missed;
+static bool is_missed, is_starved;
 
 /* Until the beat would be too old, if there is none meanwhile: a watchdog that sleeps costs
  * nothing. */
@@ -41,9 +47,16 @@ static void await_beat(u64 beat_ns)
 		  NULL);
 }
 
+/* Whether it did not beat for `late_ns` because it got no CPU: it used none, and wants one. */
+static bool is_starving(pid_t recorder, u64 late_ns, u64 cpu_ns)
+{
+	return late_ns <= STARVED_MOST_NS &&
+	       clock_ns(process_clock(recorder)) - cpu_ns <= LOOPING_NS && is_runnable(recorder);
+}
+
 static void watch(pid_t recorder)
 {
-	u64 awake_ns = 0, slept_ns = suspended_ns(), beat_ns = 0;
+	u64 awake_ns = 0, slept_ns = suspended_ns(), beat_ns = 0, heard_ns = 0, cpu_ns = 0;
 
 	for (;;) {
 		await_beat(beat_ns);
@@ -52,13 +65,18 @@ static void watch(pid_t recorder)
 		beat_ns = __atomic_load_n(&shared->beat_ns, __ATOMIC_RELAXED);
 		u64 now = monotonic_ns();
 		bool is_armed = __atomic_load_n(&shared->is_armed, __ATOMIC_RELAXED);
+		if (beat_ns != heard_ns) {
+			heard_ns = beat_ns;
+			cpu_ns = clock_ns(process_clock(recorder));
+		}
 		if (suspended_ns() > slept_ns) {
 			slept_ns = suspended_ns();
 			awake_ns = now;
 		}
 		if (beat_ns < awake_ns)
 			beat_ns = awake_ns;
-		if (!is_armed || now < beat_ns || now - beat_ns <= STALE_NS)
+		if (!is_armed || now < beat_ns || now - beat_ns <= STALE_NS ||
+		    is_starving(recorder, now - beat_ns, cpu_ns))
 			continue;
 		/* First: it dies with the recorder. Not where that could wait for a reader. */
 		struct pollfd said = {.fd = STDERR_FILENO, .events = POLLOUT};
@@ -99,6 +117,29 @@ int watchdog_start(int output_fd)
 	_exit(0);
 }
 
+/* How long this process has waited for a CPU since it noted that last, at this beat or earlier. */
+static u64 note_wait(u64 now, bool is_late)
+{
+	static u64 noted_ns, wait_ns;
+	u64 before_ns = wait_ns;
+
+	if (!is_late && now - noted_ns < NOTE_NS)
+		return 0;
+	noted_ns = now;
+	wait_ns = own_wait_ns();
+	return wait_ns - before_ns;
+}
+
+/*
+ * A beat is late. The programs stay idle: what they hold is no longer true. It goes on if it only
+ * waited for a CPU: see watchdog_resume().
+ */
+static void miss(u64 late_ns, u64 waited_ns)
+{
+	is_starved = (!is_missed || is_starved) && waited_ns > late_ns / 2;
+	is_missed = true;
+}
+
 void watchdog_beat(void)
 {
 	static u64 slept_ns;
@@ -109,10 +150,11 @@ void watchdog_beat(void)
 	bool is_late = shared->is_armed && now - shared->beat_ns > STALE_NS;
 	bool was_suspended = suspended_ns() > slept_ns;
 	slept_ns = suspended_ns();
+	u64 waited_ns = note_wait(now, is_late);
 	if (is_late && !was_suspended)
-		is_missed = true;
+		miss(now - shared->beat_ns, waited_ns);
 	__atomic_store_n(&shared->beat_ns, now, __ATOMIC_RELAXED);
-	if (in_kernel) {
+	if (in_kernel && !is_missed) {
 		in_kernel->time_ns = now;
 		in_kernel->ahead_ns = boottime_ahead_ns();
 	}
@@ -126,6 +168,17 @@ void watchdog_share(volatile struct heartbeat *heartbeat)
 bool watchdog_missed(void)
 {
 	return is_missed;
+}
+
+bool watchdog_starved(void)
+{
+	return is_missed && is_starved;
+}
+
+void watchdog_resume(void)
+{
+	is_missed = is_starved = false;
+	watchdog_beat();
 }
 
 void watchdog_arm(bool on)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * A second process that kills the recorder when it hangs or is stopped: the kernel then removes
- * every probe. It holds no descriptor of a probe itself.
+ * every probe. It holds no descriptor of a probe itself. One that only waits for a CPU is given 20 s:
+ * it needs a CPU to be killed, too.
  */
 #ifndef TLSTAX_WATCHDOG_H
 #define TLSTAX_WATCHDOG_H
@@ -20,6 +21,12 @@ void watchdog_beat(void);
 
 /* Beat there, too: the programs in the kernel return at once when the beat is 2 s old. */
 void watchdog_share(volatile struct heartbeat *heartbeat);
+
+/* The same, because it got no CPU: it was neither stopped nor stuck. */
+bool watchdog_starved(void);
+
+/* Let the programs in the kernel run again: nothing of before is attached any more. */
+void watchdog_resume(void);
 
 /* Whether a heartbeat is expected: while probes are attached. */
 void watchdog_arm(bool on);

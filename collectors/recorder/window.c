@@ -145,6 +145,7 @@ static void describe(const struct windows *windows, const struct engine *engine,
 	for (u32 i = 0; i < LOSSES; i++)
 		window->losses[i] = engine->losses[i];
 	window->losses[LOSS_PROBE_RECURSION_MISSED] += missed_runs();
+	window->losses[LOSS_RECORDER_STARVED] = windows->starved_count;
 	for (u32 i = 0; i < COUNT(of_turning); i++)
 		window->losses[of_turning[i]] -= session->windows.left_out[i];
 	walks_count(window->walks);

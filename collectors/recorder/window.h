@@ -19,6 +19,7 @@ struct windows {
 	u64 counts_ns;		      /* and that which has these */
 	bool has_unsent_counts;	      /* they were read for a window that had no room */
 	u32 wait_share;
+	u64 starved_count; /* lapses, see schedule_lapse() */
 	double walks_most; /* a second */
 	u64 before_turning[LOSSES_OF_TURNING], left_out[LOSSES_OF_TURNING];
 };

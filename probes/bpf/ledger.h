@@ -56,6 +56,7 @@ enum loss {
 	LOSS_HEALED,
 	LOSS_UNMATCHED_EXIT,
 	LOSS_SWITCH_MISSED,
+	LOSS_RECORDER_STARVED, /* counted by the recorder */
 	LOSSES = 16,
 };
 

@@ -9,6 +9,10 @@
 #include "watchdog.c"
 
 u64 awake_ns = 100 * NS_PER_S, slept_ns = 5 * NS_PER_S; /* CLOCK_MONOTONIC, and what else passed */
+/* CPU time of the recorder, and how long it has waited for a CPU, each in 1,000 ns that pass. */
+static u64 cpu_share, wait_share;
+static bool is_ready; /* what is_runnable() says */
+static u64 used_cpu_ns = NS_PER_S, waited_ns;
 static struct shared beats;
 static struct heartbeat programs;
 static jmp_buf is_over;
@@ -17,7 +21,7 @@ static u64 step, sleep_at, sleep_ns, beat_at, steps_most;
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 {
-	u64 ns = awake_ns + (clock == CLOCK_BOOTTIME ? slept_ns : 0);
+	u64 ns = clock < 0 ? used_cpu_ns : awake_ns + (clock == CLOCK_BOOTTIME ? slept_ns : 0);
 
 	*now = (struct timespec){(time_t)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
 	return 0;
@@ -29,6 +33,7 @@ int __wrap_nanosleep(const struct timespec *span, struct timespec *rest)
 	u64 ns = (u64)span->tv_sec * NS_PER_S + (u64)span->tv_nsec;
 	for (; ns >= NS_PER_MS; ns -= NS_PER_MS) {
 		awake_ns += NS_PER_MS;
+		used_cpu_ns += NS_PER_MS / 1000 * cpu_share;
 		step++;
 		if (step == sleep_at)
 			slept_ns += sleep_ns;
@@ -53,6 +58,23 @@ int __wrap_getppid(void)
 
 void privileges_give_up(void)
 {
+}
+
+bool is_runnable(pid_t pid)
+{
+	return pid == 7 && is_ready;
+}
+
+u64 own_wait_ns(void)
+{
+	return waited_ns;
+}
+
+/* The recorder is ready to run all the time and is given this share of a CPU. */
+void be_ready(u64 share)
+{
+	is_ready = true;
+	cpu_share = share;
 }
 
 /* After how many ms the recorder, which beat just before, is killed; 0: it is not. */
@@ -81,8 +103,24 @@ int missed(u64 frozen_ns, u64 asleep_ns)
 	watchdog_arm(true);
 	awake_ns += frozen_ns;
 	slept_ns += asleep_ns;
+	waited_ns += frozen_ns / 1000 * wait_share;
 	watchdog_beat();
 	return watchdog_missed();
+}
+
+/* The same of one that waits for a CPU for this share of the time: whether that is why. */
+int starved(u64 late_ns, u64 share)
+{
+	wait_share = share;
+	missed(late_ns, 0);
+	return watchdog_starved();
+}
+
+/* It begins anew: what the programs compare their clocks with then. */
+u64 resumed_ns(void)
+{
+	watchdog_resume();
+	return watchdog_missed() ? 0 : programs.time_ns;
 }
 
 /* What the programs in the kernel compare their clocks with. */

@@ -37,6 +37,7 @@ LOSS_NAMES: Final = (
     "healed",
     "unmatched_exit",
     "switch_missed",
+    "recorder_starved",
 )
 
 

@@ -121,7 +121,7 @@ def test_a_thread_that_blocks_is_not_charged_for_the_search_for_another(
 ) -> None:
     """Else servers whose CPUs are often idle have some percent of CPU time too much.
 
-    Against the scheduler's times of the threads: the process does not count their last microseconds.
+    Against the scheduler's times of the threads: the process lacks their last microseconds.
     """
     tables = recorded("", level, NAPS)
     times = cpu_times(tables)

@@ -52,7 +52,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recorder(built: Path, tmp_path: Path) -> Any:
     """A copy: it has read no clock yet."""
     library = ctypes.CDLL(str(shutil.copy(built, tmp_path)))
-    for name in ("killed_after", "told_ns", "told_ahead_ns", "used_ns"):
+    for name in ("killed_after", "told_ns", "told_ahead_ns", "used_ns", "resumed_ns"):
         getattr(library, name).restype = ctypes.c_uint64
     return library
 
@@ -98,6 +98,51 @@ def test_the_watchdog_waits_2_s_from_when_the_host_woke(
 
 
 @pytest.mark.parametrize(
+    ("share", "beat_at", "killed"),
+    [
+        (0, 0, 21000),  # it looks once a second; 20 s and no longer
+        (0, 15000, 15000 + 21000),
+        (10, 0, 21000),
+        (1000, 0, KILLED),
+        (500, 0, KILLED),  # it had 1 s of CPU time
+        (100, 0, 7001),  # 0.5 s after the first look at it
+    ],
+    ids=["starved", "beats once", "nearly starved", "loops", "loops beside another", "slow loop"],
+)
+def test_a_recorder_that_only_waits_for_a_cpu_is_given_20_s(
+    recorder: Any, share: int, beat_at: int, killed: int
+) -> None:
+    recorder.be_ready(*numbers(share))
+    assert recorder.killed_after(*numbers(0, 0, 0, 1)) == 0
+    found = recorder.killed_after(*numbers(0, 0, beat_at, 60000))
+    assert killed - 1000 <= found <= killed
+
+
+@pytest.mark.parametrize(
+    ("late_ns", "share", "is_starved"),
+    [
+        (1900 * MS, 1000, False),
+        (2100 * MS, 1000, True),
+        (9 * S, 950, True),
+        (9 * S, 400, False),
+        (9 * S, 0, False),  # stopped, frozen, or this is not counted
+    ],
+)
+def test_the_recorder_knows_that_it_starved(
+    recorder: Any, late_ns: int, share: int, is_starved: bool
+) -> None:
+    """The programs stay idle until it says that nothing of before is attached."""
+    assert recorder.starved(*numbers(0, 0)) == 0
+    told_ns = recorder.told_ns()
+    assert recorder.starved(*numbers(late_ns, share)) == is_starved
+    if is_starved:
+        assert recorder.told_ns() < told_ns + 2 * S
+        awake = ctypes.c_uint64.in_dll(recorder, "awake_ns").value
+        assert recorder.resumed_ns() == awake
+        assert recorder.starved(*numbers(0, 0)) == 0
+
+
+@pytest.mark.parametrize(
     ("frozen_ns", "slept_ns", "is_missed"),
     [
         (1900 * MS, 0, False),
@@ -110,13 +155,14 @@ def test_the_watchdog_waits_2_s_from_when_the_host_woke(
 def test_the_recorder_misses_what_was_no_suspend(
     recorder: Any, frozen_ns: int, slept_ns: int, is_missed: bool
 ) -> None:
-    """Twice: a suspend excuses one interval, not the next."""
+    """Twice: a suspend excuses one interval, not the next. The programs are idle from then on."""
     assert recorder.missed(*numbers(0, 0)) == 0
     assert recorder.missed(*numbers(frozen_ns, slept_ns)) == is_missed
     assert recorder.missed(*numbers(2100 * MS, 0)) == 1
     awake = ctypes.c_uint64.in_dll(recorder, "awake_ns").value
     slept = ctypes.c_uint64.in_dll(recorder, "slept_ns").value
-    assert (recorder.told_ns(), recorder.told_ahead_ns()) == (awake, slept)
+    assert (recorder.told_ns(), recorder.told_ahead_ns()) == (awake - 2100 * MS, slept)
+    assert (recorder.resumed_ns(), recorder.told_ahead_ns()) == (awake, slept)
 
 
 def test_a_watchdog_that_was_killed_has_used_its_cpu_time(recorder: Any) -> None:

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* A recorder that got no CPU for more than 2 s goes on: what is lost is its present window. */
+#include "schedule_steps.h"
+#include "stretches.h"
+
+/* What is going on beside windows is given up, and begins again when it is due. */
+static int drop_stretches(void)
+{
+	int error = state.stretch.is_on ? stretch_detach() : 0;
+
+	if (state.stretch.is_on)
+		stretch_plan_next(0);
+	state.stretch.is_on = false;
+	if (state.price.is_on && engine_set_traps(state.engine, state.plan, state.target, true))
+		error = -1;
+	state.price.is_on = state.price.has_without = false;
+	return error;
+}
+
+int schedule_lapse(void)
+{
+	state.windows->starved_count++;
+	if (state.is_lapsed)
+		return 0;
+	state.lapsed_level = state.level;
+	state.is_lapsed = true;
+	int error = drop_stretches();
+	return turn(LEVEL_NONE) || error ? -1 : 0;
+}
+
+/* A step begins, at the level that was on. */
+static void begin_step(void)
+{
+	u64 length_ns = state.is_trial	     ? TRIAL_NS
+			: state.budget > 0 ? state.pace.step.length_ns
+					   : state.options->window_ns;
+
+	state.pace.step.level = state.level;
+	state.settled = state.now; /* what was before belongs to no level */
+	state.turn_ns = -1;
+	read_watched();
+	state.next_ns = state.watched.time_ns + length_ns;
+	state.look_ns = state.budget > 0 ? state.watched.time_ns + state.watch_ns : ~0ULL;
+}
+
+int schedule_resume(void)
+{
+	if (turn(state.lapsed_level))
+		return -1;
+	read_now();
+	if (!cut(LEVEL_NONE, has_ledger(state.lapsed_level) ? EDGE_RESTART : EDGE_OUTER))
+		return turn(LEVEL_NONE) ? -1 : stay();
+	state.is_lapsed = false;
+	begin_step();
+	return 0;
+}
