@@ -226,9 +226,10 @@ def groups(
     _require_regular(path)
     try:
         with path.open("rb") as stream:
-            opened = parquet.ParquetFile(stream)
+            opened = parquet.ParquetFile(stream, pre_buffer=False)
             for number in range(opened.num_row_groups) if numbers is None else numbers:
-                yield opened.read_row_group(number, columns=names)
+                # A thread of Arrow's that still begins at the end of the process aborts it.
+                yield opened.read_row_group(number, columns=names, use_threads=False)
     except FileNotFoundError:
         raise
     except (OSError, pyarrow.ArrowException) as error:

@@ -2,6 +2,8 @@
 """How files are packed."""
 
 import itertools
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +12,7 @@ import pytest
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS, Row
 from tlstax.analysis.fleet.rollup.capture import RolledUp
-from tlstax.analysis.fleet.store import packing, parquet_files
+from tlstax.analysis.fleet.store import adding, packing, parquet_files
 from tlstax.tests import fleet_writer
 from tlstax.tests.fleet_replay import START_NS, Fleet
 
@@ -20,6 +22,28 @@ def written(profile: RolledUp, data: Path, table: type[Row], hosts: int = 30) ->
     fleet_writer.write(Fleet(hosts, [profile]), data, "10s", 1, (table,), START_NS + 12 * HOUR_NS)
     (found,) = data.rglob("*.parquet")
     return found
+
+
+_READING = """
+import os, sys
+from pathlib import Path
+from tlstax.analysis.fleet.store import parquet_files
+parquet_files.arrow("pyarrow.parquet")
+threads = lambda: len(os.listdir("/proc/self/task"))
+before = threads()
+assert sum(rows.num_rows for rows in parquet_files.groups(Path(sys.argv[1]))) > 0
+print(threads() - before)
+"""
+
+
+def test_reading_begins_no_thread(rolled: RolledUp, tmp_path: Path) -> None:
+    """Threads of pyarrow's pool aborted one command in some dozens when it ended."""
+    adding.add(rolled, tmp_path)
+    (path,) = tmp_path.glob("tier=1h/table=interval/*/*/*.parquet")
+    done = subprocess.run(
+        [sys.executable, "-c", _READING, str(path)], stdout=subprocess.PIPE, check=True
+    )
+    assert done.stdout == b"0\n"
 
 
 def test_row_groups_keep_their_hosts(
