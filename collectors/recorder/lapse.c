@@ -31,7 +31,7 @@ int schedule_lapse(void)
 /* A step begins, at the level that was on. */
 static void begin_step(void)
 {
-	u64 length_ns = state.is_trial	     ? TRIAL_NS
+	u64 length_ns = state.is_trial	   ? TRIAL_NS
 			: state.budget > 0 ? state.pace.step.length_ns
 					   : state.options->window_ns;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * A second process that kills the recorder when it hangs or is stopped: the kernel then removes
- * every probe. It holds no descriptor of a probe itself. One that only waits for a CPU is given 20 s:
- * it needs a CPU to be killed, too.
+ * every probe. It holds no descriptor of a probe itself. One that only waits for a CPU is given 20
+ * s: it needs a CPU to be killed, too.
  */
 #ifndef TLSTAX_WATCHDOG_H
 #define TLSTAX_WATCHDOG_H
