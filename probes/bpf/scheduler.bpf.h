@@ -15,10 +15,9 @@
  * The slot of a thread that runs here: the switch to it has noted which one, which costs less than
  * to ask for it. Where that switch was not seen, or came to another CPU, it is asked for.
  */
-static __always_inline struct thread_slot *running_slot(struct task_struct *task)
+static __always_inline struct thread_slot *running_slot(struct task_struct *task,
+							struct cpu_counts *cpu)
 {
-	struct cpu_counts *cpu = find_cpu(bpf_get_smp_processor_id());
-
 	if (likely(cpu && cpu->current == (u64)task)) {
 		u32 index = cpu->current_index;
 		struct thread_slot *slot = bpf_map_lookup_elem(&slots, &index);
@@ -28,16 +27,20 @@ static __always_inline struct thread_slot *running_slot(struct task_struct *task
 	return find_slot(task);
 }
 
-/* The clocks of the CPU that the thread is on. False: this kernel does not show them. */
-static __always_inline bool read_clocks(struct task_struct *task, u64 now,
+/*
+ * The clocks of the CPU that the thread is on, 0: this kernel does not show them. Linux 6.18's
+ * verifier searches all types of the kernel at each pointer that a program follows like this, so
+ * it is done once, before paths part.
+ */
+static __always_inline void read_clocks(struct task_struct *task, u64 now,
 					struct cpu_clocks *clocks)
 {
+	clocks->lag_ns = clocks->uncharged_ns = 0;
 	if (!bpf_core_field_exists(task->se.cfs_rq))
-		return false;
+		return;
 	struct rq *rq = task->se.cfs_rq->rq;
 	clocks->lag_ns = now - rq->clock;
 	clocks->uncharged_ns = rq->clock - rq->clock_task;
-	return true;
 }
 
 /*
@@ -53,18 +56,17 @@ static __always_inline bool read_clocks(struct task_struct *task, u64 now,
  * Where the kernel shows its clocks, no count of the scheduler's is in it.
  */
 static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct *task, u64 now,
-				    bool runnable)
+				    bool runnable, const struct cpu_clocks *clocks)
 {
 	u64 counted = task->se.sum_exec_runtime - slot->sched_cpu_ns;
 	s64 gap = (s64)(now - slot->run_start_ns - counted), stolen, late;
 	s64 choice_most = CHOICE_MOST_NS;
-	struct cpu_clocks clocks;
 
 	if (unlikely(!slot->run_start_ns))
 		return now;
-	if (read_clocks(task, now, &clocks)) {
-		late = (s64)(clocks.lag_ns - slot->came.lag_ns);
-		stolen = (s64)(clocks.uncharged_ns - slot->came.uncharged_ns);
+	if (bpf_core_field_exists(task->se.cfs_rq)) {
+		late = (s64)(clocks->lag_ns - slot->came.lag_ns);
+		stolen = (s64)(clocks->uncharged_ns - slot->came.uncharged_ns);
 	} else {
 		choice_most = SWITCH_GAP_NS;
 		late = gap > SWITCH_GAP_NS || gap < -SWITCH_GAP_NS ? 0 : gap;
@@ -102,18 +104,12 @@ static __always_inline void woken(struct thread_slot *slot, u64 now)
 
 enum { UNSEEN_WAKEUPS_MOST = 20 }; /* a second: more are a fault, which closure is to show */
 
-/*
- * The thread is given a CPU, and no wake-up of it was reported: one kernel was seen to miss some.
- * How long it has waited, by the scheduler's stamp; 0: not known.
- */
-static __noinline u64 waited_unseen_ns(struct thread_slot *slot, struct task_struct *task, u64 now)
+/* How long a thread has waited since the scheduler's stamp; 0: not known. */
+static __always_inline u64 waited_unseen_ns(struct thread_slot *slot, u64 now, u64 since)
 {
 	struct cpu_counts *cpu = find_cpu(bpf_get_smp_processor_id());
 	u64 second = now / 1000000000;
 
-	if (!bpf_core_field_exists(task->sched_info.last_queued))
-		return 0;
-	u64 since = task->sched_info.last_queued;
 	if (!since || !cpu || !cpu->queue_offset_ns)
 		return 0;
 	s64 waited = (s64)(now - cpu->queue_offset_ns - since);
@@ -131,15 +127,21 @@ static __noinline u64 waited_unseen_ns(struct thread_slot *slot, struct task_str
 }
 
 /*
- * The thread is running, but no switch to it was reported: one kernel was seen to miss some
- * switches. The time that it has been running is what the scheduler counted since the thread left
- * the CPU, plus the time since the scheduler last updated its count.
+ * The thread is given a CPU, and no wake-up of it was reported: one kernel was seen to miss some.
+ * It waited for the CPU since the stamp `since`, if there is one.
  */
-static __noinline void came_unseen(struct thread_slot *slot, struct task_struct *task, u64 now)
+__noinline int woken_unseen(struct thread_slot *slot, u64 now, u64 since)
 {
-	u64 ran = task->se.sum_exec_runtime - slot->sched_cpu_ns;
+	if (slot)
+		woken(slot, now - waited_unseen_ns(slot, now, since));
+	return 0;
+}
 
-	ran += uncounted_ns(task, now);
+/* It has been running for `ran`. */
+__noinline int ran_unseen(struct thread_slot *slot, u64 now, u64 ran)
+{
+	if (!slot)
+		return 0;
 	if (ran > now - slot->last_ns)
 		ran = now - slot->last_ns;
 	if (slot->state >= STATE_BLOCKED_NETWORK)
@@ -147,9 +149,26 @@ static __noinline void came_unseen(struct thread_slot *slot, struct task_struct 
 	charge(slot, now - ran);
 	slot->state = STATE_ON_CPU;
 	slot->run_start_ns = now - ran;
-	read_clocks(task, now, &slot->came);
 	pending_runs(slot, now - ran);
-	count_loss(LOSS_SWITCH_MISSED);
+	return count_loss(LOSS_SWITCH_MISSED);
+}
+
+/*
+ * The thread is running, but no switch to it was reported: one kernel was seen to miss some
+ * switches. The time that it has been running is what the scheduler counted since the thread left
+ * the CPU, plus the time since the scheduler last updated its count.
+ */
+static __noinline void came_unseen(struct thread_slot *slot, struct task_struct *task, u64 now)
+{
+	u64 ran = task->se.sum_exec_runtime - slot->sched_cpu_ns + uncounted_ns(task, now);
+
+	ran_unseen(slot, now, ran);
+	if (!bpf_core_field_exists(task->se.cfs_rq))
+		return;
+	struct rq *rq = BPF_CORE_READ(task, se.cfs_rq, rq);
+	u64 clock = BPF_CORE_READ(rq, clock);
+	slot->came.lag_ns = now - clock;
+	slot->came.uncharged_ns = clock - BPF_CORE_READ(rq, clock_task);
 }
 
 /* The current thread reaches the kernel: phases whose functions have returned unseen end here. */
@@ -162,19 +181,21 @@ static __always_inline void end_returned(struct thread_slot *slot, struct task_s
 	}
 }
 
-static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 now, u64 left_as)
+/* `task` is the current thread. */
+static __always_inline void switch_out(u64 *ctx, struct task_struct *task, struct cpu_counts *cpu,
+				       u64 now, u64 left_as, const struct cpu_clocks *clocks)
 {
 	bool exiting = task->flags & TASK_EXITING;
-	struct thread_slot *slot = running_slot(task);
-	struct wait wait;
+	struct thread_slot *slot = running_slot(task, cpu);
+	struct wait wait = {};
 
 	if (unlikely(!slot || slot->status != THREAD_LIVE))
 		return;
 	if (unlikely(slot->state != STATE_ON_CPU))
 		came_unseen(slot, task, now);
 	s64 handed_before_ns = slot->handed_ns;
-	charge(slot, left_cpu(slot, task, now, !left_as));
-	count_stay(task, slot, slot->handed_ns - handed_before_ns);
+	charge(slot, left_cpu(slot, task, now, !left_as, clocks));
+	count_stay(task, slot, cpu, slot->handed_ns - handed_before_ns);
 	if (unlikely(exiting && left_as & TASK_DEAD)) {
 		read_last_counts(task, slot, now);
 		slot->exit_ns = slot->last_ns;
@@ -185,16 +206,16 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 	slot->sched_cpu_ns = task->se.sum_exec_runtime;
 	if (unlikely(!left_as)) {
 		if (config.covered_by_tracepoint)
-			pending_preempted(task, slot, now);
+			pending_preempted(slot, now);
 		slot->state = STATE_RUNNABLE;
 		return;
 	}
 	end_returned(slot, task, now);
-	classify_wait(task, slot, &wait);
+	classify_current(slot, &wait);
 	if (config.flow)
-		flow_wait(task, slot, &wait, now);
+		flow_wait(slot, wait.kind, now);
 	else if (config.covered_by_tracepoint)
-		pending_wait(task, slot, &wait, now);
+		pending_wait(slot, wait.state, wait.kind, now);
 	slot->wait_start_ns = now;
 	if (bpf_core_field_exists(task->sched_info.run_delay))
 		slot->block_wait_ns = task->sched_info.run_delay;
@@ -206,30 +227,31 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, u64 n
 		slot->owner = PHASE_IDLE;
 	if (unlikely(slot->handshake.active) && wait.state == STATE_BLOCKED_NETWORK)
 		slot->handshake.network_wait_count++;
-	walk_wait(ctx, task, slot);
+	walk_wait(ctx, slot);
 }
 
-static __always_inline void switch_in(struct task_struct *task, u64 now)
+static __always_inline void switch_in(struct task_struct *task, struct cpu_counts *cpu, u64 now,
+				      const struct cpu_clocks *clocks)
 {
 	u32 index = slot_index(task);
 	struct thread_slot *slot = bpf_map_lookup_elem(&slots, &index);
 	if (unlikely(!slot || slot->status != THREAD_LIVE))
 		return;
-	if (unlikely(slot->state >= STATE_BLOCKED_NETWORK))
-		woken(slot, now - waited_unseen_ns(slot, task, now));
+	if (unlikely(slot->state >= STATE_BLOCKED_NETWORK)) {
+		bool is_known = bpf_core_field_exists(task->sched_info.last_queued);
+		woken_unseen(slot, now, is_known ? task->sched_info.last_queued : 0);
+	}
 	charge(slot, now);
 	slot->state = STATE_ON_CPU;
 	slot->run_start_ns = now;
-	read_clocks(task, now, &slot->came);
+	if (bpf_core_field_exists(task->se.cfs_rq))
+		slot->came = *clocks;
 	slot->sched_cpu_ns = task->se.sum_exec_runtime;
 	pending_runs(slot, now);
-	struct cpu_counts *cpu = find_cpu(bpf_get_smp_processor_id());
-	if (cpu) {
-		cpu->clock_offset_ns = now - task->se.exec_start;
-		cpu->arrived_ns = now;
-		cpu->current_index = index;
-		cpu->current = (u64)task;
-	}
+	cpu->clock_offset_ns = now - task->se.exec_start;
+	cpu->arrived_ns = now;
+	cpu->current_index = index;
+	cpu->current = (u64)task;
 }
 
 SEC("tp_btf/sched_switch")
@@ -245,13 +267,18 @@ int on_switch(u64 *ctx)
 	u64 now = bpf_ktime_get_ns();
 	if (unlikely(is_abandoned(now)))
 		return 0;
+	struct cpu_counts *cpu = find_cpu(bpf_get_smp_processor_id());
+	struct cpu_clocks clocks;
+	if (!cpu) /* there is one of each CPU */
+		return 0;
+	read_clocks(next, now, &clocks); /* both are on this CPU */
 	if (out) {
 		bool preempted = ctx[0] & 0xff;
 		u64 state = switch_state(ctx, prev, config.switch_has_state);
-		switch_out(ctx, prev, now, preempted ? 0 : state);
+		switch_out(ctx, prev, cpu, now, preempted ? 0 : state, &clocks);
 	}
 	if (in)
-		switch_in(next, now);
+		switch_in(next, cpu, now, &clocks);
 	return 0;
 }
 
