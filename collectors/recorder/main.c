@@ -28,6 +28,7 @@
 #define STUCK_NS (2 * NS_PER_S)
 #define STALLED_NS (20 * NS_PER_S) /* nothing is attached: line or reader may stall */
 
+enum { LINES = 4 };	/* that are waited for, beside the targets */
 enum { ATTEMPTS = 64 }; /* to send what had no room, each with an empty queue */
 
 static int signals_fd;
@@ -72,30 +73,31 @@ static bool is_reader_lost(int output)
 }
 
 /* Wait, at most until `wake_ns`; true: a signal or an error ends the recording of all. */
-static bool wait_for_event(u64 wake_ns)
+static bool wait_for_event(u64 wake_ns, int output)
 {
-	struct pollfd events[3 + STREAM_TARGETS_MOST] = {
+	struct pollfd events[LINES + STREAM_TARGETS_MOST] = {
 		{.fd = signals_fd, .events = POLLIN},
 		{.fd = serve_life_line(), .events = POLLIN},
 		{.fd = control_line(), .events = POLLIN},
+		{.fd = output}, /* that its reader is gone: see is_reader_lost() */
 	};
 	u32 count = sessions_count();
 	u64 now = monotonic_ns();
 	int patience_ms = wake_ns > now ? (int)((wake_ns - now + NS_PER_MS - 1) / NS_PER_MS) : 0;
 
 	for (u32 i = 0; i < count; i++)
-		events[3 + i] = (struct pollfd){
+		events[LINES + i] = (struct pollfd){
 			.fd = is_recording(session_of(i)) ? session_of(i)->target.pidfd : -1,
 			.events = POLLIN,
 		};
-	poll(events, 3 + count, patience_ms);
+	poll(events, LINES + count, patience_ms);
 	watchdog_beat();
 	if (watchdog_missed())
 		fail(EXIT_CODE_FAILED,
 		     "the recorder did not run for 2 s: the programs in the kernel were idle "
 		     "meanwhile. The stream is complete until then");
 	for (u32 i = 0; i < count; i++)
-		session_of(i)->is_gone |= events[3 + i].revents & POLLIN;
+		session_of(i)->is_gone |= events[LINES + i].revents & POLLIN;
 	return failure.code || events[0].revents & POLLIN || serve_is_over() ||
 	       (events[2].revents && !control_take());
 }
@@ -159,7 +161,7 @@ static void record(u64 for_ns, int output)
 	u64 end_ns = for_ns ? monotonic_ns() + for_ns : ~0ULL, cut_ns, wake_ns;
 
 	while ((wake_ns = next_wake_ns(end_ns))) {
-		if (wait_for_event(wake_ns))
+		if (wait_for_event(wake_ns, output))
 			return;
 		bool is_cut = control_cut(&cut_ns);
 		if (is_cut && !cut_ns)

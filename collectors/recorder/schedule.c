@@ -9,9 +9,7 @@
 #include "stretches.h"
 #include "watchdog.h"
 
-#define DRAIN_NS (250 * NS_PER_MS)
-#define DRAIN_SOON_NS (25 * NS_PER_MS) /* after a drain that found much */
-#define RETRY_NS (100 * NS_PER_MS)     /* after a window that had no room */
+#define RETRY_NS (100 * NS_PER_MS) /* after a window that had no room */
 #define TRIAL_LOOK_NS (10 * NS_PER_MS)
 #define STRETCH_LOOK_NS (20 * NS_PER_MS)
 #define STRETCH_LATER_NS (500 * NS_PER_MS) /* after one for which there was no room */
@@ -19,6 +17,18 @@
 /* Without a budget the kernel times the programs in the first of so many windows, until the target
  * was busy in one. */
 enum { TIMED_EVERY = 31 };
+
+/* Until the next drain, by what the last one found. */
+static const u64 drain_pauses_ns[] = {
+	[DRAINED_NOTHING] = 500 * NS_PER_MS,
+	[DRAINED_SOME] = 250 * NS_PER_MS,
+	[DRAINED_MUCH] = 25 * NS_PER_MS,
+};
+
+static void plan_drain(void)
+{
+	state.drain_ns = monotonic_ns() + drain_pauses_ns[state.drained];
+}
 
 /* The counters now. */
 void read_now(void)
@@ -121,7 +131,8 @@ bool schedule_begin(const struct options *options, struct windows *windows, stru
 	state.next_ns = state.now.time_ns + (state.is_trial ? TRIAL_NS : options->window_ns);
 	state.look_ns = state.is_trial ? state.now.time_ns + TRIAL_LOOK_NS : ~0ULL;
 	state.watch_ns = TRIAL_LOOK_NS;
-	state.drain_ns = state.now.time_ns + DRAIN_NS;
+	state.drained = DRAINED_SOME;
+	plan_drain();
 	return true;
 }
 
@@ -311,7 +322,7 @@ int schedule_step(void)
 		return price_step();
 	if (time_ns >= state.next_ns) {
 		int error = state.is_trial ? judge() : state.budget > 0 ? end_window() : go_on();
-		state.drain_ns = monotonic_ns() + DRAIN_NS;
+		plan_drain();
 		return state.stretch.is_on && !error ? finish_stretch() : error;
 	}
 	if (!state.stretch.is_on && time_ns >= stretch_due_ns())
@@ -319,10 +330,10 @@ int schedule_step(void)
 	if (time_ns >= state.look_ns)
 		look();
 	if (time_ns >= state.drain_ns) {
-		bool found_much = window_drain(state.engine);
+		state.drained = window_drain(state.engine);
 		if (!state.stretch.is_on)
 			stretches_drain();
-		state.drain_ns = monotonic_ns() + (found_much ? DRAIN_SOON_NS : DRAIN_NS);
+		plan_drain();
 	}
 	return 0;
 }

@@ -27,6 +27,7 @@ struct schedule {
 	struct level_choice chosen; /* base_ns 0: it was given */
 	struct pace pace;
 	u64 next_ns, look_ns, drain_ns, watch_ns;
+	enum drained drained;	/* what the last drain found */
 	u64 asked_ns;		/* when the present window was asked to end; 0: nobody asked */
 	u64 last_end_ns;	/* when the last window ended */
 	u64 reader_ns;		/* at the end of the last window */

@@ -264,6 +264,11 @@ bool walks_put(void)
 	return is_empty;
 }
 
+u64 walks_waiting_bytes(void)
+{
+	return walks.is_on ? ring_waiting_bytes(&walks.stacks) : 0;
+}
+
 /* The programs send every stack again: they remember a bounded number of them. */
 static void forget_stacks(void)
 {

@@ -37,6 +37,9 @@ int walks_begin(struct engine *engine, const struct target *target);
 /* Stacks that were sent since, as far as there is room; false: some stay in the ring. */
 bool walks_put(void);
 
+/* Of the room for stacks, what walks_put() would empty. */
+u64 walks_waiting_bytes(void);
+
 /* Between two windows: tables of code that was mapped since, room for more stacks. */
 void walks_keep_up(const struct target *target);
 

@@ -176,8 +176,8 @@ bool window_cut(struct windows *windows, struct engine *engine, const struct tar
 		cpu_ns = read_counts(engine, target->pid, &windows->counts);
 	windows->has_unsent_counts = has_counts;
 	if (!handshakes_drain(engine, is_base) || !accounts_put(engine, false) ||
-	    !counters_put(engine, has_counts) || !function_sums_put() ||
-	    !quota_put(&session->quota))
+	    !counters_put(engine, has_counts, has_counts || end->is_outer) ||
+	    !function_sums_put() || !quota_put(&session->quota))
 		return no_room(windows);
 	u64 read_ns = monotonic_ns();
 	if (!output_has_room(sizeof(struct stream_window)))
@@ -209,9 +209,10 @@ bool window_cut(struct windows *windows, struct engine *engine, const struct tar
 	return true;
 }
 
-bool window_drain(struct engine *engine)
+enum drained window_drain(struct engine *engine)
 {
 	u64 waiting_bytes = ring_waiting_bytes(&engine->records);
+	bool is_any = waiting_bytes || walks_waiting_bytes();
 	u32 ended_count = 0;
 
 	walks_put();
@@ -223,6 +224,8 @@ bool window_drain(struct engine *engine)
 		output_rollback();
 		accounts_forget();
 	}
-	return ended_count > engine->settings.slots / MUCH ||
-	       waiting_bytes > engine->records.bytes / MUCH;
+	if (ended_count > engine->settings.slots / MUCH ||
+	    waiting_bytes > engine->records.bytes / MUCH)
+		return DRAINED_MUCH;
+	return is_any || ended_count ? DRAINED_SOME : DRAINED_NOTHING;
 }

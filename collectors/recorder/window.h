@@ -51,10 +51,10 @@ void window_set_walks(struct engine *engine, double most, bool is_server);
 void window_turning(const struct engine *engine);
 void window_turned(const struct engine *engine);
 
-/*
- * Between two windows: handshakes and ended threads, so that there is room for more of them. True:
- * much of that room was used since the last time.
- */
-bool window_drain(struct engine *engine);
+/* How much of the room for handshakes, ended threads and stacks was used since the last time. */
+enum drained { DRAINED_NOTHING, DRAINED_SOME, DRAINED_MUCH };
+
+/* Between two windows: take them out, so that there is room for more. */
+enum drained window_drain(struct engine *engine);
 
 #endif
