@@ -18,15 +18,20 @@
 #define NOT_LOOKED (~0ULL)
 
 enum { CELLS = PHASES * STATES + PHASES, ATTEMPTS = 4, LOOKS_MOST = 3, BEAT_SLOTS = 256 };
+enum { ROW = 8, AHEAD = 8, CELLS_AHEAD = 3, LINE_BYTES = 64 };
 
 /* What was sent of a slot. */
 struct sent_account {
-	struct stream_slot slot;
-	u64 cells[CELLS];
 	u32 generation; /* 0: nothing was sent */
 	u32 looks_count;
 	bool is_ended; /* the slot is given back after the next commit */
+	struct stream_slot slot;
+	u64 cells[CELLS];
 };
+
+_Static_assert(offsetof(struct thread_slot, count) ==
+		       offsetof(struct thread_slot, ns) + PHASES * STATES * sizeof(u64),
+	       "all cells in a row");
 
 int totals_prepare(struct engine *engine, const struct plan *plan, const struct target *target)
 {
@@ -99,10 +104,19 @@ static void look_at_stack(struct sent_account *entry, const struct thread_slot *
 	slot->span = role_span(copy->stack_base);
 }
 
-static u64 cell_of(const struct thread_slot *copy, u32 index)
+/* The numbers of the cells that differ from what was sent, or of all; how many. */
+static u32 changed_cells(const u64 *now, const u64 *sent, bool is_again, u32 *changed)
 {
-	return index < PHASES * STATES ? copy->ns[index / STATES][index % STATES]
-				       : copy->count[index - PHASES * STATES];
+	u32 count = 0;
+
+	for (u32 row = 0; row < CELLS; row += ROW) {
+		if (!is_again && !memcmp(now + row, sent + row, ROW * sizeof(u64)))
+			continue;
+		for (u32 i = row; i < row + ROW; i++)
+			if (is_again || now[i] != sent[i])
+				changed[count++] = i;
+	}
+	return count;
 }
 
 static bool put_slot(struct sent_account *entry, const struct thread_slot *copy,
@@ -110,6 +124,7 @@ static bool put_slot(struct sent_account *entry, const struct thread_slot *copy,
 {
 	bool is_other = entry->slot.tid != slot->tid ||
 			entry->slot.thread_start_ns != slot->thread_start_ns;
+	const u64 *now = &copy->ns[0][0];
 	u32 changed[CELLS];
 
 	if (!entry->generation || is_other) {
@@ -118,9 +133,7 @@ static bool put_slot(struct sent_account *entry, const struct thread_slot *copy,
 	}
 	look_at_stack(entry, copy, slot);
 	bool is_again = entry->generation && entry->generation != accounts.generation;
-	for (u32 i = 0; i < CELLS; i++)
-		if (is_again || cell_of(copy, i) != entry->cells[i])
-			changed[slot->cells_count++] = i;
+	slot->cells_count = changed_cells(now, entry->cells, is_again, changed);
 	if (entry->generation == accounts.generation && !slot->cells_count &&
 	    is_same(&entry->slot, slot))
 		return true;
@@ -131,8 +144,10 @@ static bool put_slot(struct sent_account *entry, const struct thread_slot *copy,
 	*frame = *slot;
 	struct stream_cell *cells = (void *)(frame + 1);
 	for (u32 i = 0; i < slot->cells_count; i++) {
-		entry->cells[changed[i]] = cell_of(copy, changed[i]);
-		cells[i] = (struct stream_cell){changed[i], entry->cells[changed[i]]};
+		entry->cells[changed[i]] = now[changed[i]];
+		if (changed[i] >= PHASES * STATES)
+			accounts.counted_phases |= 1U << (changed[i] - PHASES * STATES);
+		cells[i] = (struct stream_cell){changed[i], now[changed[i]]};
 	}
 	entry->slot = *slot;
 	entry->generation = accounts.generation;
@@ -166,6 +181,33 @@ u64 accounts_ended_count(const struct engine *engine)
 						   : ended_count - accounts.looked_count;
 }
 
+static void fetch(const void *start, const void *end)
+{
+	for (const u8 *at = start; at < (const u8 *)end; at += LINE_BYTES)
+		__builtin_prefetch(at);
+}
+
+/*
+ * With many threads most of the time is waiting for memory. So what tells whether an account has
+ * changed is fetched some accounts early, and later the cells of one that has.
+ */
+static void fetch_early(const struct thread_slot *place, const struct sent_account *entry,
+			const struct sent_account *end)
+{
+	if (entry + AHEAD < end) {
+		__builtin_prefetch(&place[AHEAD].status);
+		__builtin_prefetch(&place[AHEAD].state);
+		__builtin_prefetch(&place[AHEAD].counts);
+		fetch(&entry[AHEAD], entry[AHEAD].cells);
+	}
+	place += CELLS_AHEAD;
+	entry += CELLS_AHEAD;
+	if (entry >= end || place->last_ns == entry->slot.last_ns)
+		return;
+	fetch(place, place->frames);
+	fetch(entry->cells, entry + 1);
+}
+
 bool accounts_put(struct engine *engine, bool ended_only)
 {
 	static struct thread_slot copy;
@@ -176,10 +218,14 @@ bool accounts_put(struct engine *engine, bool ended_only)
 	if (ended_only && ended_count == accounts.looked_count)
 		return true;
 	engine_read_lifecycle(engine, &now);
-	for (u32 i = 0; i < now.fresh_count && i < accounts.slots_count; i++) {
+	u32 count = now.fresh_count < accounts.slots_count ? (u32)now.fresh_count
+							   : accounts.slots_count;
+	for (u32 i = 0; i < count; i++) {
 		const struct thread_slot *place =
 			(const void *)(engine->slots + (size_t)i * sizeof(struct thread_slot));
 		u32 status = __atomic_load_n(&place->status, __ATOMIC_ACQUIRE);
+		if (!ended_only)
+			fetch_early(place, &accounts.sent[i], accounts.sent + count);
 		if (i % BEAT_SLOTS == 0) /* thousands of threads on a slow CPU take seconds */
 			watchdog_beat();
 		if (status == THREAD_FREE || (ended_only && status != THREAD_EXITED))

@@ -10,11 +10,18 @@
 
 #define counters (session->counters)
 
-static bool put_latency(const struct engine *engine)
+/*
+ * What is counted in a phase's buckets is counted in an account, too: those of other phases need no
+ * look. Not exactly at the same time: with `is_all` all are looked at.
+ */
+static bool put_latency(const struct engine *engine, bool is_all)
 {
 	static u64 sums[LATENCY_BUCKETS];
+	u32 phases = is_all ? ~0U : session->accounts.counted_phases;
 
 	for (u32 phase = 0; phase < PHASES; phase++) {
+		if (!(phases >> phase & 1))
+			continue;
 		memset(sums, 0, sizeof(sums));
 		for (u32 shard = 0; shard < engine->shards_count; shard++)
 			for (u32 i = 0; i < LATENCY_BUCKETS; i++)
@@ -29,6 +36,7 @@ static bool put_latency(const struct engine *engine)
 			counters.latency[phase][i] = sums[i];
 		}
 	}
+	session->accounts.counted_phases = 0;
 	return true;
 }
 
@@ -125,10 +133,10 @@ void counters_begin(const struct engine *engine)
 		}
 }
 
-bool counters_put(struct engine *engine, bool has_counts)
+bool counters_put(struct engine *engine, bool has_counts, bool is_all)
 {
-	return (!has_counts || put_cpus(engine)) && put_latency(engine) && put_hits(engine) &&
-	       put_programs(engine);
+	return (!has_counts || put_cpus(engine)) && put_latency(engine, is_all) &&
+	       put_hits(engine) && put_programs(engine);
 }
 
 u64 missed_runs(void)
@@ -139,6 +147,7 @@ u64 missed_runs(void)
 void counters_forget(void)
 {
 	memset(counters.latency, 0, sizeof(counters.latency));
+	session->accounts.counted_phases = ~0U;
 	memset(counters.hits, 0, sizeof(counters.hits));
 	memset(counters.cpus, 0, sizeof(counters.cpus));
 }

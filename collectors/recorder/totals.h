@@ -19,7 +19,8 @@ struct sent_account;
 struct accounts {
 	struct sent_account *sent; /* of each slot; pages of unused ones are not touched */
 	u32 generation, slots_count, ended_count;
-	u64 looked_count; /* of the engine's ended accounts, when they were all sent */
+	u64 looked_count;   /* of the engine's ended accounts, when they were all sent */
+	u32 counted_phases; /* bits: their instances changed since latencies were sent */
 };
 
 /* Its counters, as they were sent. */
@@ -68,8 +69,11 @@ u32 accounts_recycle(struct engine *engine);
 /* What was hit and ran up to here is of no recording. */
 void counters_begin(const struct engine *engine);
 
-/* Latencies, hits, programs and, if they were read, the kernel's counts of CPUs. */
-bool counters_put(struct engine *engine, bool has_counts);
+/*
+ * Latencies, hits, programs and, if they were read, the kernel's counts of CPUs. Latencies only of
+ * phases that an account shows to have changed, or all.
+ */
+bool counters_put(struct engine *engine, bool has_counts, bool is_all);
 
 /* What was put was not committed: send everything again. */
 void accounts_forget(void);

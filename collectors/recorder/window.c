@@ -183,8 +183,8 @@ bool window_cut(struct windows *windows, struct engine *engine, const struct tar
 		cpu_ns = read_counts(engine, target->pid, &windows->counts);
 	windows->has_unsent_counts = has_counts;
 	if (!handshakes_drain(engine, is_base) || !accounts_put(engine, false) ||
-	    !counters_put(engine, has_counts) || !function_sums_put() ||
-	    !quota_put(&session->quota))
+	    !counters_put(engine, has_counts, has_counts || end->is_outer) ||
+	    !function_sums_put() || !quota_put(&session->quota))
 		return no_room(windows);
 	u64 read_ns = monotonic_ns();
 	if (!output_has_room(sizeof(struct stream_window)))

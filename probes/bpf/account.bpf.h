@@ -71,11 +71,17 @@ static __always_inline struct cpu_counts *find_cpu(u32 cpu)
 	return bpf_map_lookup_elem(&cpus, &cpu);
 }
 
-static __always_inline void count_loss(u32 kind)
+/*
+ * Global functions like this one are verified on their own, and not again on each path that leads
+ * to a call of them. What seldom runs, the bodies of loops, and what is called from many places are
+ * such functions: with everything inlined, loading took half a second.
+ */
+__noinline int count_loss(u32 kind)
 {
 	u64 *count = bpf_map_lookup_elem(&losses, &kind);
 	if (count)
 		__sync_fetch_and_add(count, 1);
+	return 0;
 }
 
 /* The shard of this CPU. One that came online later shares that of another. */
@@ -128,7 +134,7 @@ static __always_inline u32 innermost_phase(struct thread_slot *slot)
 }
 
 /* The thread's states are not recorded: only the times of handshake operations are known. */
-static __noinline int charge_paused(struct thread_slot *slot, u64 now)
+__noinline int charge_paused(struct thread_slot *slot, u64 now)
 {
 	if (!slot)
 		return 0;
@@ -143,6 +149,46 @@ static __noinline int charge_paused(struct thread_slot *slot, u64 now)
 	return 0;
 }
 
+/* The same time in the account of the handshake that is under way. */
+__noinline int charge_handshake(struct thread_slot *slot, u64 spent, u32 owner, u32 state)
+{
+	if (!slot)
+		return 0;
+	__sync_fetch_and_add(&slot->handshake.state_ns[state & (STATES - 1)], spent);
+	if (owner >= PHASE_HANDSHAKE && owner <= PHASE_CERTIFICATE)
+		__sync_fetch_and_add(&slot->handshake.phase_ns[(owner - PHASE_HANDSHAKE) & 7],
+				     spent);
+	return 0;
+}
+
+/* The time up to `now`, which has been taken from the clock of the account. */
+static __always_inline void charge_taken(struct thread_slot *slot, u64 now, u64 taken)
+{
+	u32 owner = slot->owner & (PHASES - 1);
+	u32 state = slot->state & (STATES - 1);
+	u64 spent = FAULT_CLOCK(slot, taken);
+	if (FAULT_LOSES_TIME(now))
+		return;
+	__sync_fetch_and_add(&slot->ns[owner][state], spent);
+	if (unlikely(slot->handshake.active))
+		charge_handshake(slot, spent, owner, state);
+}
+
+/* Somebody else charged the thread in between: the time since. */
+__noinline int charge_again(struct thread_slot *slot)
+{
+	if (!slot)
+		return 0;
+	u64 now = bpf_ktime_get_ns();
+	u64 last = slot->last_ns;
+	if ((s64)(now - last) <= 0)
+		return 0;
+	if (__sync_val_compare_and_swap(&slot->last_ns, last, now) != last)
+		return count_loss(LOSS_CLOCK_RETRY_FAILED);
+	charge_taken(slot, now, now - last);
+	return 0;
+}
+
 /*
  * Add the time since the last charge to (owner, state).
  *
@@ -154,56 +200,34 @@ static __always_inline void charge(struct thread_slot *slot, u64 now)
 	u64 last = slot->last_ns;
 	if ((s64)(now - last) <= 0)
 		return;
-	if (unlikely(slot->status == THREAD_PAUSED)) {
+	if (unlikely(slot->status == THREAD_PAUSED))
 		charge_paused(slot, now);
-		return;
-	}
-	if (unlikely(__sync_val_compare_and_swap(&slot->last_ns, last, now) != last)) {
-		now = bpf_ktime_get_ns();
-		last = slot->last_ns;
-		if ((s64)(now - last) <= 0)
-			return;
-		if (__sync_val_compare_and_swap(&slot->last_ns, last, now) != last) {
-			count_loss(LOSS_CLOCK_RETRY_FAILED);
-			return;
-		}
-	}
-	u32 owner = slot->owner & (PHASES - 1);
-	u32 state = slot->state & (STATES - 1);
-	u64 spent = FAULT_CLOCK(slot, now - last);
-	if (FAULT_LOSES_TIME(now))
-		return;
-	__sync_fetch_and_add(&slot->ns[owner][state], spent);
-	if (unlikely(slot->handshake.active)) {
-		__sync_fetch_and_add(&slot->handshake.state_ns[state], spent);
-		if (owner >= PHASE_HANDSHAKE && owner <= PHASE_CERTIFICATE)
-			__sync_fetch_and_add(
-				&slot->handshake.phase_ns[(owner - PHASE_HANDSHAKE) & 7], spent);
-	}
+	else if (unlikely(__sync_val_compare_and_swap(&slot->last_ns, last, now) != last))
+		charge_again(slot);
+	else
+		charge_taken(slot, now, now - last);
 }
 
-/*
- * One finished instance of a phase. Global functions like this one are verified on their own and
- * not again at each call: with everything inlined, loading took half a second.
- */
-__noinline int count_finished(struct thread_slot *slot, u32 phase, u64 spent, u32 shard, s64 step)
+/* One finished instance of a phase more, or less. */
+static __always_inline void add_finished(struct thread_slot *slot, u32 phase, u64 spent, u32 shard,
+					 s64 step)
 {
-	if (!slot || FAULT_COUNTS_NOT(phase))
-		return 0;
+	if (FAULT_COUNTS_NOT(phase))
+		return;
 	u32 bucket = latency_bucket(spent);
 	phase &= PHASES - 1;
 	__sync_fetch_and_add(&slot->count[phase], step);
 	struct latency_shard *histogram = bpf_map_lookup_elem(&latency, &shard);
 	if (histogram && bucket < LATENCY_BUCKETS)
 		__sync_fetch_and_add(&histogram->count[phase][bucket], step);
-	return 0;
 }
 
-/* The same, in the shard of this CPU, which is returned. */
-static __always_inline u32 finished(struct thread_slot *slot, u32 phase, u64 spent)
+/* One more, in the shard of this CPU, which is returned. */
+__noinline u32 finished(struct thread_slot *slot, u32 phase, u64 spent)
 {
 	u32 shard = this_shard();
-	count_finished(slot, phase, spent, shard, 1);
+	if (slot)
+		add_finished(slot, phase, spent, shard, 1);
 	return shard;
 }
 

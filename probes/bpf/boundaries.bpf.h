@@ -25,9 +25,8 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 {
 	u64 sp = REGS_SP(ctx) + COOKIE_STACK_BYTES(cookie);
 	u32 role = COOKIE_ROLE(cookie);
-	u32 returns = COOKIE_UNSEEN_EXITS(cookie) ? FRAME_RETURNS : 0;
 	u32 reading = config.flow ? PHASE_COMMAND : PHASE_RECORD_READ;
-	u64 leads_to = returns ? return_address(ctx, sp, cookie) : 0;
+	u64 leads_to = COOKIE_UNSEEN_EXITS(cookie) ? return_address(ctx, sp, cookie) : 0;
 
 	if (slot->pending.kind)
 		decide_at_entry(slot, now, cookie);
@@ -39,21 +38,20 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 		change_base(slot, now, sp, reading, FLAG_AWAIT);
 		break;
 	case ACTION_PHASE_OPEN:
-		enter_phase(slot, now, sp, cookie, FRAME_OPEN, 0);
+		enter_phase(slot, now, sp, cookie, 0);
 		break;
 	case ACTION_PHASE:
 	case ACTION_HANDSHAKE_BOUND:
-		enter_phase(slot, now, sp, cookie, returns, leads_to);
+		enter_phase(slot, now, sp, cookie, leads_to);
 		break;
 	case ACTION_CALL:
 		slot->role = ROLE_CONNECTION;
-		enter_phase(slot, now, sp, cookie, returns, leads_to);
+		enter_phase(slot, now, sp, cookie, leads_to);
 		break;
 	case ACTION_PHASE_SEND:
 		if (config.covered_by_tracepoint)
 			slot->unsent_bytes = value_at(cookie);
-		enter_phase(slot, now, sp, cookie,
-			    config.covered_by_tracepoint ? FRAME_SENDS : returns, leads_to);
+		enter_phase(slot, now, sp, cookie, leads_to);
 		break;
 	case ACTION_COMMAND_READS:
 		slot->flags |= FLAG_RECEIVES;

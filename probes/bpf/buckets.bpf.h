@@ -7,30 +7,23 @@
 
 #include "ledger.h"
 
+/* `step` if a bit from there on is set, else 0. A branch would double what is verified. */
+static __always_inline u64 high_bits(u64 value, u32 step)
+{
+	u64 high = value >> step;
+	asm volatile("" : "+r"(high)); /* or the compiler makes a branch of it */
+	return (-high >> 63) * step;
+}
+
 static __always_inline u32 log2_floor(u64 value)
 {
-	u32 bits = 0;
-	if (value >> 32) {
-		value >>= 32;
-		bits += 32;
+	u64 bits = 0;
+	for (u32 step = 32; step > 1; step /= 2) {
+		u64 more = high_bits(value, step);
+		value >>= more;
+		bits += more;
 	}
-	if (value >> 16) {
-		value >>= 16;
-		bits += 16;
-	}
-	if (value >> 8) {
-		value >>= 8;
-		bits += 8;
-	}
-	if (value >> 4) {
-		value >>= 4;
-		bits += 4;
-	}
-	if (value >> 2) {
-		value >>= 2;
-		bits += 2;
-	}
-	return bits + (u32)(value >> 1);
+	return (u32)(bits + (value >> 1));
 }
 
 /* Inverse: bucket_bounds() in collectors/recording/programs/ledger_layout.py. */

@@ -99,11 +99,8 @@ static __always_inline void read_last_counts(struct task_struct *task, struct th
  * and the clocks.
  */
 static __always_inline void count_stay(struct task_struct *task, struct thread_slot *slot,
-				       s64 handed_ns)
+				       struct cpu_counts *cpu, s64 handed_ns)
 {
-	struct cpu_counts *cpu = find_cpu(bpf_get_smp_processor_id());
-	if (!cpu)
-		return;
 	__sync_fetch_and_add(&cpu->target_cpu_ns,
 			     task->se.sum_exec_runtime - slot->sched_cpu_ns + handed_ns);
 	/* Not where the start of the stay was not seen but reckoned: see came_unseen(). */
@@ -125,7 +122,8 @@ int each_counts(struct bpf_iter__task *ctx)
 	struct thread_slot *slot = find_slot(task);
 	u64 uncounted = uncounted_ns(task, now);
 
-	u64 ended = task->signal->nvcsw + task->signal->nivcsw;
+	struct signal_struct *process = BPF_CORE_READ(task, signal); /* as in read_clocks() */
+	u64 ended = BPF_CORE_READ(process, nvcsw) + BPF_CORE_READ(process, nivcsw);
 
 	if (!sums->thread_count)
 		sums->ended_before_count = ended;

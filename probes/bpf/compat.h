@@ -9,7 +9,7 @@ static __always_inline u64 task_state(struct task_struct *task)
 {
 	if (bpf_core_field_exists(task->__state))
 		return task->__state;
-	return BPF_CORE_READ((struct task_struct___long_state *)task, state);
+	return BPF_CORE_READ(task, state);
 }
 
 /* The CPU that a task runs on or last ran on. */
@@ -17,7 +17,7 @@ static __always_inline u32 task_cpu(struct task_struct *task)
 {
 	if (bpf_core_field_exists(task->thread_info.cpu))
 		return task->thread_info.cpu;
-	return BPF_CORE_READ((struct task_struct___own_cpu *)task, cpu);
+	return BPF_CORE_READ(task, cpu);
 }
 
 /*

@@ -109,8 +109,10 @@ static __always_inline void begin_command(struct thread_slot *slot, u64 now, u64
 }
 
 /* The thread tries to receive from its client, or waits for it. */
-static __noinline int await_command(struct thread_slot *slot, u64 now)
+__noinline int await_command(struct thread_slot *slot, u64 now)
 {
+	if (!slot)
+		return 0;
 	serve(slot, now);
 	if (slot->flags & FLAG_ANSWERED || slot->message == MESSAGE_WHOLE)
 		end_command(slot, now);
@@ -186,31 +188,32 @@ static __always_inline void flow_sent(struct thread_slot *slot, u64 socket, s32 
 	slot->answered_ns = now;
 }
 
-/* The thread blocks on the network, and has not tried to receive before. */
-static __noinline void flow_wait(struct task_struct *task, struct thread_slot *slot,
-				 struct wait *wait, u64 now)
+/* The current thread blocks on the network, and has not tried to receive before. */
+__noinline int flow_wait(struct thread_slot *slot, u32 kind, u64 now)
 {
+	struct task_struct *task = bpf_get_current_task_btf();
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	s32 descriptor = -1;
-
 	u64 socket;
 
-	if (awaits(slot) || slot->flags & (FLAG_POOL | FLAG_RECEIVES))
-		return;
-	if (wait->kind == WAIT_EPOLL) {
+	if (!slot || awaits(slot) || slot->flags & (FLAG_POOL | FLAG_RECEIVES))
+		return 0;
+	if (kind == WAIT_EPOLL) {
 		if (slot->base == PHASE_COMMAND && slot->depth == 0)
 			await_command(slot, now);
-		return;
+		return 0;
 	}
-	if (wait->kind == WAIT_RECEIVE || wait->kind == WAIT_READ)
+	if (kind == WAIT_RECEIVE || kind == WAIT_READ)
 		descriptor = (s32)SYSCALL_ARG0(regs);
-	else if (wait->kind == WAIT_POLL)
-		descriptor = polled_descriptor(regs);
+	else if (kind == WAIT_POLL)
+		descriptor = polled_descriptor(SYSCALL_NUMBER(regs), SYSCALL_ARG0(regs),
+					       SYSCALL_ARG1(regs));
 	if (descriptor < 0)
-		return;
-	socket = socket_of(task, descriptor);
+		return 0;
+	socket = socket_of(files_of(task), descriptor);
 	if (may_serve(slot, socket) && is_from_client(slot, socket))
 		await_command(slot, now);
+	return 0;
 }
 
 #endif

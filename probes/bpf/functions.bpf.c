@@ -88,10 +88,15 @@ static __always_inline void open_call(struct thread_calls *thread, u64 sp, u32 f
 	call->start_ns = bpf_ktime_get_ns(); /* last: excludes the cost of the entry */
 }
 
-/* The outermost open call of the function that returned to `sp`: inner calls have ended. */
-static __always_inline int find_call(struct thread_calls *thread, u64 sp, u32 function)
+/*
+ * The outermost open call of the function that returned to `sp`: inner calls have ended. A global
+ * function: the verifier does not follow each of its results.
+ */
+__noinline int find_call(struct thread_calls *thread, u64 sp, u32 function)
 {
 	int found = -1;
+	if (!thread)
+		return found;
 	u32 depth = thread->depth;
 
 	for (int i = 0; i < MAX_CALLS; i++) {

@@ -31,7 +31,7 @@ struct {
 	__uint(max_entries, 1 << 20);
 } records SEC(".maps");
 
-static __always_inline s32 read_field(u64 object, s32 offset)
+__noinline s32 read_field(u64 object, s32 offset)
 {
 	s32 value = -1;
 	if (offset < 0 || bpf_probe_read_user(&value, sizeof(value), (void *)(object + offset)))
@@ -71,35 +71,38 @@ static __always_inline void read_parameters(struct handshake *handshake)
 	handshake->cipher_id = cipher ? read_field(cipher, config.off_cipher_id) : -1;
 }
 
-static __noinline void put_aside(struct thread_slot *slot)
+__noinline int put_aside(struct thread_slot *slot)
 {
-	struct handshake *handshake = &slot->handshake;
-	u64 ssl = handshake->ssl;
-	if (!handshake->active)
-		return;
-	if (bpf_map_update_elem(&handshakes, &ssl, handshake, BPF_ANY))
+	if (!slot)
+		return 0;
+	if (!slot->handshake.active)
+		return 0;
+	struct handshake kept = slot->handshake; /* Linux 6.1 stores nothing from an argument */
+	if (bpf_map_update_elem(&handshakes, &kept.ssl, &kept, BPF_ANY))
 		count_loss(LOSS_HANDSHAKE_MAP_FULL);
-	handshake->active = 0;
+	slot->handshake.active = 0;
+	return 0;
 }
 
-static __noinline void send_record(struct handshake *handshake, u64 now, u32 tid, u32 outcome)
+__noinline int send_record(struct handshake *handshake, u64 now, u32 tid, u32 outcome)
 {
+	if (!handshake)
+		return 0;
 	if (FAULT_DROPS_HANDSHAKE()) {
 		handshake->active = 0;
-		return;
+		return 0;
 	}
 	struct handshake *record = bpf_ringbuf_reserve(&records, sizeof(*record), 0);
 	handshake->end_ns = now;
 	handshake->outcome = outcome;
 	handshake->tid = tid;
 	handshake->active = 0;
-	if (!record) {
-		count_loss(LOSS_HANDSHAKE_RING_FULL);
-		return;
-	}
+	if (!record)
+		return count_loss(LOSS_HANDSHAKE_RING_FULL);
 	__builtin_memcpy(record, handshake, sizeof(*record));
 	record->ssl = 0;
 	bpf_ringbuf_submit(record, 0);
+	return 0;
 }
 
 /*
@@ -107,8 +110,10 @@ static __noinline void send_record(struct handshake *handshake, u64 now, u32 tid
  * handles what comes after a handshake (tickets, key updates) by the same functions, so a record
  * begins only on a connection on which nothing was exchanged yet, as far as that can be read.
  */
-static __noinline bool start_or_resume(struct thread_slot *slot, u64 now, u64 ssl, u64 cookie)
+__noinline bool start_or_resume(struct thread_slot *slot, u64 now, u64 ssl, u64 cookie)
 {
+	if (!slot)
+		return false;
 	struct handshake *handshake = &slot->handshake;
 	bool foreign = COOKIE_ZERO_IS_SUCCESS(cookie); /* the accessors belong to another library */
 	u32 side = COOKIE_SIDE(cookie);
@@ -157,22 +162,23 @@ static __always_inline bool is_asking(struct thread_slot *slot)
 	       innermost_phase(slot) == PHASE_COMMAND;
 }
 
-static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 now, u64 sp, u64 ssl,
-						 u64 cookie)
+__noinline int enter_handshake_call(struct thread_slot *slot, u64 now, u64 sp, u64 ssl, u64 cookie)
 {
+	if (!slot)
+		return 0;
 	if (config.client)
 		slot->role = ROLE_CONNECTION;
 	charge(slot, now);
 	heal(slot, now, sp);
 	if (slot->call_sp > sp && slot->handshake.active && slot->handshake.ssl == ssl) {
 		settle(slot, now); /* OpenSSL 1.0 calls itself once it knows the version */
-		return;
+		return 0;
 	}
 	slot->call_sp = sp;
 	if (!start_or_resume(slot, now, ssl, cookie)) {
 		slot->flags |= FLAG_NO_RECORD;
 		settle(slot, now);
-		return;
+		return 0;
 	}
 	slot->flags &= ~FLAG_NO_RECORD;
 	slot->pending.kind = PENDING_NONE; /* no command is in progress */
@@ -182,6 +188,7 @@ static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 n
 		settle(slot, now); /* the server's own function may have opened the phase */
 	else
 		push_phase(slot, now, sp, PHASE_HANDSHAKE, 0, 0, 0);
+	return 0;
 }
 
 /*
@@ -190,9 +197,11 @@ static __always_inline void enter_handshake_call(struct thread_slot *slot, u64 n
  * call decides. A function that blocks has already waited: there is no next call. Returns whether
  * it ended a call.
  */
-static __always_inline bool leave_handshake_call(struct thread_slot *slot, u64 now, u64 sp,
-						 s32 result, u64 cookie)
+__noinline bool leave_handshake_call(struct thread_slot *slot, u64 now, u64 sp, s32 result,
+				     u64 cookie)
 {
+	if (!slot)
+		return false;
 	struct handshake *handshake = &slot->handshake;
 	bool foreign = COOKIE_ZERO_IS_SUCCESS(cookie);
 	bool success = foreign ? result == 0 : result == 1;
@@ -245,21 +254,24 @@ static __always_inline bool leave_handshake_call(struct thread_slot *slot, u64 n
 	return true;
 }
 
-static __always_inline void enter_handshake_free(struct thread_slot *slot, u64 now, u64 ssl)
+__noinline int enter_handshake_free(struct thread_slot *slot, u64 now, u64 ssl)
 {
+	if (!slot)
+		return 0;
 	struct handshake *handshake = &slot->handshake;
 	if (handshake->active && handshake->ssl == ssl) {
 		charge(slot, now);
 		unstitch(slot);
 		settle(slot, now);
 		send_record(handshake, now, slot->tid, OUTCOME_ABANDONED);
-		return;
+		return 0;
 	}
 	struct handshake *kept = bpf_map_lookup_elem(&handshakes, &ssl);
 	if (!kept)
-		return;
+		return 0;
 	send_record(kept, now, slot->tid, OUTCOME_ABANDONED);
 	bpf_map_delete_elem(&handshakes, &ssl);
+	return 0;
 }
 
 #endif

@@ -3,7 +3,8 @@
  * The kernel types that the programs access, with only the fields in use.
  *
  * CO-RE relocates every access against the running kernel's BTF, so neither kernel headers nor a
- * generated vmlinux.h is needed. Field order and sizes here are irrelevant.
+ * generated vmlinux.h is needed. Field order and sizes here are irrelevant. A struct has the fields
+ * of all kernels: libbpf looks through all of the kernel's types for each struct that is declared.
  */
 #ifndef TLSTAX_KTYPES_H
 #define TLSTAX_KTYPES_H
@@ -130,6 +131,8 @@ struct signal_struct {
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
+	long state;	  /* its name until 5.13 */
+	unsigned int cpu; /* until 5.15 */
 	unsigned int flags;
 	unsigned int on_cpu; /* u8 from 7.2 on: libbpf fits the width of unsigned fields only */
 	int pid;
@@ -143,18 +146,13 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct files_struct *files;
 	struct thread_struct thread; /* arch.h */
+	struct mm_struct *mm;
+	struct uprobe_task *utask;
 };
 
-/* Until 5.13 the field had no underscores. */
-struct task_struct___long_state {
-	long state;
-};
+#pragma clang attribute pop
 
-/* Until 5.15 the CPU was a field of its own. */
-struct task_struct___own_cpu {
-	unsigned int cpu;
-};
-
+/* Contexts of iterators: ABI, not relocated. */
 struct seq_file;
 
 struct bpf_iter_meta {
@@ -174,8 +172,6 @@ struct bpf_iter__task_file {
 	u32 fd;
 	struct file *file;
 };
-
-#pragma clang attribute pop
 
 struct bpf_perf_event_data {
 	struct pt_regs regs;

@@ -67,12 +67,21 @@ int on_exit_thread(u64 *ctx)
 /* A dense phase's boundaries are detached with the scheduler's programs. */
 static __always_inline bool is_dense(u32 phase)
 {
-	return phase == PHASE_RECORD_READ || phase == PHASE_RECORD_WRITE ||
-	       phase == PHASE_COMMAND || phase == PHASE_TDE || phase == PHASE_IDLE;
+	u32 dense = 1 << PHASE_RECORD_READ | 1 << PHASE_RECORD_WRITE | 1 << PHASE_COMMAND |
+		    1 << PHASE_TDE | 1 << PHASE_IDLE;
+	return dense >> (phase & (PHASES - 1)) & 1;
+}
+
+/* Drop this frame and all inside of it, if a dense boundary would end it. */
+__noinline int drop_dense(struct thread_slot *slot, u32 depth)
+{
+	if (slot && depth < slot->depth && is_dense(slot->frames[depth & (MAX_FRAMES - 1)].phase))
+		slot->depth = depth;
+	return 0;
 }
 
 /* The dense programs are detached: drop the state that only they would have ended. */
-static __noinline int pause_thread(struct thread_slot *slot, u64 now)
+__noinline int pause_thread(struct thread_slot *slot, u64 now)
 {
 	if (slot && slot->status == THREAD_PAUSED && control.paused == FORGOTTEN) {
 		slot->depth = 0;
@@ -89,8 +98,7 @@ static __noinline int pause_thread(struct thread_slot *slot, u64 now)
 	charge(slot, now);
 	confirm_pending(slot, now);
 	for (u32 depth = 0; depth < MAX_FRAMES; depth++)
-		if (depth < slot->depth && is_dense(slot->frames[depth].phase))
-			slot->depth = depth;
+		drop_dense(slot, depth);
 	if (is_dense(slot->base))
 		slot->base = config.client ? PHASE_BACKGROUND : PHASE_UNKNOWN;
 	slot->flags &= ~(FLAG_AWAIT | FLAG_WAIT_STACK | FLAG_BEGUN | FLAG_ANSWERED);
@@ -104,12 +112,11 @@ static __noinline int pause_thread(struct thread_slot *slot, u64 now)
  * Boundaries of connections were not seen for a while: the thread may serve another one. A new
  * thread, and one that did a handshake, may serve its first.
  */
-static __noinline int forget_connection(struct thread_slot *slot, struct task_struct *task,
-					u32 state)
+__noinline int forget_connection(struct thread_slot *slot, u32 state)
 {
 	if (!slot || !control.blind_ns)
 		return 0;
-	bool is_new = slot->thread_start_ns > control.blind_ns && task->pid != task->tgid &&
+	bool is_new = slot->thread_start_ns > control.blind_ns && (s32)slot->tid != config.tgid &&
 		      state <= STATE_BLOCKED_NETWORK;
 	if (!slot->handshake.active)
 		slot->depth = 0;
@@ -120,20 +127,19 @@ static __noinline int forget_connection(struct thread_slot *slot, struct task_st
 }
 
 /* The dense programs are attached again: the account continues now, commands at a boundary. */
-static __noinline int resume_thread(struct thread_slot *slot, struct task_struct *task, u64 now,
-				    u32 state)
+__noinline int resume_thread(struct thread_slot *slot, u64 cpu_ns, u64 now, u32 state)
 {
 	if (!slot || slot->status != THREAD_PAUSED)
 		return 0;
 	charge(slot, now);
-	forget_connection(slot, task, state);
+	forget_connection(slot, state);
 	if (slot->handshake.active)
 		slot->handshake.unfollowed = 1;
 	slot->last_ns = now;
 	slot->phase_event_ns = now;
 	slot->wait_start_ns = now;
 	slot->run_start_ns = 0;
-	slot->sched_cpu_ns = task->se.sum_exec_runtime;
+	slot->sched_cpu_ns = cpu_ns;
 	slot->state = state;
 	slot->owner = innermost_phase(slot);
 	if (slot->depth == 0 &&
@@ -204,7 +210,7 @@ int each_thread(struct bpf_iter__task *ctx)
 		return 0;
 	present_state(task, &wait);
 	if (slot)
-		resume_thread(slot, task, bpf_ktime_get_ns(), wait.state);
+		resume_thread(slot, task->se.sum_exec_runtime, bpf_ktime_get_ns(), wait.state);
 	else
 		adopt(task, &wait);
 	return 0;

@@ -73,33 +73,41 @@ __noinline int resume_sending(struct thread_slot *slot, u64 now)
 }
 
 /*
- * The thread lost its CPU. A thread woken by a send often preempts the sender before the call
- * returns: that wait belongs to the send.
+ * The current thread loses its CPU. A thread woken by a send often preempts the sender before the
+ * call returns: that wait belongs to the send.
  */
-static __always_inline void pending_preempted(struct task_struct *task, struct thread_slot *slot,
-					      u64 now)
+__noinline int pending_preempted(struct thread_slot *slot, u64 now)
 {
-	if (slot->pending.kind != PENDING_SENT)
-		return;
+	if (!slot || slot->pending.kind != PENDING_SENT)
+		return 0;
+	struct task_struct *task = bpf_get_current_task_btf();
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	u64 number = SYSCALL_NUMBER(regs); /* -1 where an interrupt took the CPU */
 	u32 kind =
 		number < MAX_SYSCALLS ? config.wait_kind[number & (MAX_SYSCALLS - 1)] : WAIT_OTHER;
 	if ((kind != WAIT_NETWORK && kind != WAIT_BY_FILE) ||
-	    socket_of(task, SYSCALL_ARG0(regs)) != slot->sent_socket)
-		return;
+	    socket_of(files_of(task), SYSCALL_ARG0(regs)) != slot->sent_socket)
+		return 0;
 	resume_sending(slot, now);
 	slot->flags |= FLAG_SEND_ENDS;
+	return 0;
 }
 
-/* The thread has its CPU back: see pending_preempted(). */
-static __always_inline void pending_runs(struct thread_slot *slot, u64 now)
+/* The sender has its CPU back: see pending_preempted(). */
+__noinline int sender_runs(struct thread_slot *slot, u64 now)
 {
-	if (likely(!(slot->flags & FLAG_SEND_ENDS)))
-		return;
+	if (!slot)
+		return 0;
 	slot->flags &= ~FLAG_SEND_ENDS;
 	if (is_sending(slot))
 		begin_sent(slot, now);
+	return 0;
+}
+
+static __always_inline void pending_runs(struct thread_slot *slot, u64 now)
+{
+	if (unlikely(slot->flags & FLAG_SEND_ENDS))
+		sender_runs(slot, now);
 }
 
 /* ---- READING ---- */
@@ -152,8 +160,8 @@ __noinline int retract_reading(struct thread_slot *slot, u64 now)
 		return 0;
 	struct frame *frame = pending_frame(slot);
 	move_pending(slot, frame->phase);
-	count_finished(slot, frame->phase, slot->pending.start_ns - frame->start_ns,
-		       slot->pending.shard, -1);
+	add_finished(slot, frame->phase, slot->pending.start_ns - frame->start_ns,
+		     slot->pending.shard, -1);
 	slot->depth = slot->pending.depth;
 	slot->base = slot->pending.base;
 	slot->flags &= ~FLAG_AWAIT;
@@ -297,37 +305,41 @@ static __always_inline void sent(struct thread_slot *slot, u64 socket, s32 resul
 	begin_sent(slot, now);
 }
 
-/* The thread blocks: `now` is charged, nothing of the wait yet. */
-static __noinline void pending_wait(struct task_struct *task, struct thread_slot *slot,
-				    struct wait *wait, u64 now)
+/* The current thread blocks: `now` is charged, nothing of the wait yet. */
+__noinline int pending_wait(struct thread_slot *slot, u32 state, u32 kind, u64 now)
 {
+	struct task_struct *task = bpf_get_current_task_btf();
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	s32 descriptor;
 
+	if (!slot)
+		return 0;
 	if (slot->pending.kind == PENDING_READING) {
-		if (wait->state == STATE_BLOCKED_DISK)
+		if (state == STATE_BLOCKED_DISK)
 			goes_on(slot, now);
-		return;
+		return 0;
 	}
-	if (wait->state != STATE_BLOCKED_NETWORK)
-		return;
-	switch (wait->kind) {
+	if (state != STATE_BLOCKED_NETWORK)
+		return 0;
+	switch (kind) {
 	case WAIT_RECEIVE:
 	case WAIT_READ:
-		if (is_client(slot, socket_of(task, SYSCALL_ARG0(regs))))
+		if (is_client(slot, socket_of(files_of(task), SYSCALL_ARG0(regs))))
 			begin_reading(slot, now);
 		break;
 	case WAIT_POLL:
 		if (!(slot->flags & FLAG_ANSWERED) || is_sending(slot))
 			break;
-		descriptor = polled_descriptor(regs);
-		if (descriptor >= 0 && is_client(slot, socket_of(task, descriptor)))
+		descriptor = polled_descriptor(SYSCALL_NUMBER(regs), SYSCALL_ARG0(regs),
+					       SYSCALL_ARG1(regs));
+		if (descriptor >= 0 && is_client(slot, socket_of(files_of(task), descriptor)))
 			begin_reading(slot, now);
 		break;
 	case WAIT_EPOLL:
 		begin_reading(slot, now);
 		break;
 	}
+	return 0;
 }
 
 #endif

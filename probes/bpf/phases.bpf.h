@@ -71,25 +71,32 @@ static __always_inline void heal_top(struct thread_slot *slot, u64 now)
 	count_loss(LOSS_HEALED);
 }
 
-/* Drop every frame at or below `sp`. Charge first. Open frames end here by design. */
-__noinline int drop_dead(struct thread_slot *slot, u64 now, u64 sp)
+/* Drop the innermost frame if it is at or below `sp`; 0: it is not. */
+__noinline int drop_one_dead(struct thread_slot *slot, u64 now, u64 sp)
 {
 	if (!slot)
 		return 0;
-	for (int i = 0; i < MAX_FRAMES; i++) {
-		u32 depth = slot->depth;
-		if (depth == 0 || depth > MAX_FRAMES)
-			return 0;
-		struct frame *top = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
-		if (top->flags & FRAME_STITCHED || top->sp > sp)
-			return 0;
-		if (top->flags & FRAME_OPEN) {
-			slot->depth--;
-			finished(slot, top->phase, now - top->start_ns);
-		} else {
-			heal_top(slot, now);
-		}
+	u32 depth = slot->depth;
+	if (depth == 0 || depth > MAX_FRAMES)
+		return 0;
+	struct frame *top = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
+	if (top->flags & FRAME_STITCHED || top->sp > sp)
+		return 0;
+	if (top->flags & FRAME_OPEN) {
+		slot->depth--;
+		finished(slot, top->phase, now - top->start_ns);
+	} else {
+		heal_top(slot, now);
 	}
+	return 1;
+}
+
+/* Drop every frame at or below `sp`. Charge first. Open frames end here by design. */
+__noinline int drop_dead(struct thread_slot *slot, u64 now, u64 sp)
+{
+	for (int i = 0; slot && i < MAX_FRAMES; i++)
+		if (!drop_one_dead(slot, now, sp))
+			break;
 	return 0;
 }
 
@@ -110,23 +117,30 @@ static __always_inline void end_top(struct thread_slot *slot, struct frame *top,
 		finished(slot, top->phase, now - top->start_ns);
 }
 
-/* End the innermost phases whose functions have returned without a probe that shows it. */
-__noinline int drop_returned(struct thread_slot *slot, u64 now, u64 sp)
+/* End the innermost phase if its function has returned without a probe that shows it; else 0. */
+__noinline int drop_one_returned(struct thread_slot *slot, u64 now, u64 sp)
 {
 	if (!slot)
 		return 0;
-	for (int i = 0; i < MAX_FRAMES; i++) {
-		u32 depth = slot->depth;
-		if (depth == 0 || depth > MAX_FRAMES)
-			return 0;
-		struct frame *top = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
-		if (!(top->flags & FRAME_RETURNS) || FAULT_HIDES_END(top->phase) ||
-		    is_open(top->sp, top->returns, sp))
-			return 0;
-		charge(slot, now);
-		end_top(slot, top, now);
-		settle(slot, now);
-	}
+	u32 depth = slot->depth;
+	if (depth == 0 || depth > MAX_FRAMES)
+		return 0;
+	struct frame *top = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
+	if (!(top->flags & FRAME_RETURNS) || FAULT_HIDES_END(top->phase) ||
+	    is_open(top->sp, top->returns, sp))
+		return 0;
+	charge(slot, now);
+	end_top(slot, top, now);
+	settle(slot, now);
+	return 1;
+}
+
+/* End all of these. */
+__noinline int drop_returned(struct thread_slot *slot, u64 now, u64 sp)
+{
+	for (int i = 0; slot && i < MAX_FRAMES; i++)
+		if (!drop_one_returned(slot, now, sp))
+			break;
 	return 0;
 }
 
@@ -187,17 +201,29 @@ static __always_inline void push_phase(struct thread_slot *slot, u64 now, u64 sp
 	settle(slot, now);
 }
 
-static __always_inline void enter_phase(struct thread_slot *slot, u64 now, u64 sp, u64 cookie,
-					u32 flags, u64 returns)
+/* How the frame of an entry ends. */
+static __always_inline u32 frame_flags(u64 cookie)
 {
-	u32 phase = COOKIE_PHASE(cookie);
+	if (COOKIE_ACTION(cookie) == ACTION_PHASE_OPEN)
+		return FRAME_OPEN;
+	if (COOKIE_ACTION(cookie) == ACTION_PHASE_SEND && config.covered_by_tracepoint)
+		return FRAME_SENDS;
+	return COOKIE_UNSEEN_EXITS(cookie) ? FRAME_RETURNS : 0;
+}
+
+/* A function was entered that returns to `returns`; 0: unknown. */
+__noinline int enter_phase(struct thread_slot *slot, u64 now, u64 sp, u64 cookie, u64 returns)
+{
+	if (!slot)
+		return 0;
+	u32 phase = COOKIE_PHASE(cookie), flags = frame_flags(cookie);
 	charge(slot, now);
 	if (is_tail_call(slot, sp, cookie))
-		return;
+		return 0;
 	heal(slot, now, sp);
 	if (out_of_place(slot, cookie)) {
 		settle(slot, now);
-		return;
+		return 0;
 	}
 	if (flags & FRAME_OPEN && phase == PHASE_COMMAND) { /* it arrived just now */
 		if (slot->flags & (FLAG_AWAIT | FLAG_POOL))
@@ -214,6 +240,37 @@ static __always_inline void enter_phase(struct thread_slot *slot, u64 now, u64 s
 	if (!(flags & FRAME_OPEN) && phase != PHASE_HANDSHAKE)
 		count_begun(cookie);
 	push_phase(slot, now, sp, phase, flags, COOKIE_SITE(cookie), returns);
+	return 0;
+}
+
+enum leaving { LEAVES_NONE, LEAVES_MORE, LEAVES_MATCHED };
+
+/* What the return of a function of `phase` does to the innermost frame; NONE: it stays. */
+__noinline int leave_one(struct thread_slot *slot, u64 now, u64 sp, u32 phase)
+{
+	if (!slot)
+		return LEAVES_NONE;
+	u32 depth = slot->depth;
+	if (depth == 0 || depth > MAX_FRAMES)
+		return LEAVES_NONE;
+	struct frame *top = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
+	if (top->flags & FRAME_STITCHED || top->sp >= sp)
+		return LEAVES_NONE;
+	if (top->flags & FRAME_RETURNS && top->sp + sizeof(u64) != sp) {
+		end_top(slot, top, now); /* a function inside, which has no exit */
+		return LEAVES_MORE;
+	}
+	if (top->phase == phase) {
+		if (top->tail_calls) {
+			top->tail_calls--;
+			return LEAVES_MATCHED;
+		}
+		end_top(slot, top, now);
+		settle(slot, now);
+		return LEAVES_MATCHED;
+	}
+	heal_top(slot, now);
+	return LEAVES_MORE;
 }
 
 /*
@@ -224,31 +281,13 @@ __noinline int leave_phase(struct thread_slot *slot, u64 now, u64 sp, u64 cookie
 {
 	if (!slot)
 		return 0;
-	u32 phase = COOKIE_PHASE(cookie);
-	u32 depth = slot->depth;
-
 	charge(slot, now);
 	for (int i = 0; i < MAX_FRAMES; i++) {
-		depth = slot->depth;
-		if (depth == 0 || depth > MAX_FRAMES)
-			break;
-		struct frame *top = &slot->frames[(depth - 1) & (MAX_FRAMES - 1)];
-		if (top->flags & FRAME_STITCHED || top->sp >= sp)
-			break;
-		if (top->flags & FRAME_RETURNS && top->sp + sizeof(u64) != sp) {
-			end_top(slot, top, now); /* a function inside, which has no exit */
-			continue;
-		}
-		if (top->phase == phase) {
-			if (top->tail_calls) {
-				top->tail_calls--;
-				return 1;
-			}
-			end_top(slot, top, now);
-			settle(slot, now);
+		int left = leave_one(slot, now, sp, COOKIE_PHASE(cookie));
+		if (left == LEAVES_MATCHED)
 			return 1;
-		}
-		heal_top(slot, now);
+		if (left == LEAVES_NONE)
+			break;
 	}
 	if (!COOKIE_STRAY(cookie) && !out_of_place(slot, cookie))
 		count_loss(LOSS_UNMATCHED_EXIT);
@@ -268,9 +307,10 @@ static __always_inline void end_command(struct thread_slot *slot, u64 now)
 }
 
 /* The connection itself moves on: no frame can be open. */
-static __always_inline void change_base(struct thread_slot *slot, u64 now, u64 sp, u32 base,
-					u32 flags)
+__noinline int change_base(struct thread_slot *slot, u64 now, u64 sp, u32 base, u32 flags)
 {
+	if (!slot)
+		return 0;
 	charge(slot, now);
 	heal(slot, now, sp);
 	end_command(slot, now);
@@ -289,6 +329,7 @@ static __always_inline void change_base(struct thread_slot *slot, u64 now, u64 s
 	slot->base = base;
 	slot->flags = (slot->flags & ~(FLAG_AWAIT | FLAG_PARK | FLAG_POOL)) | flags;
 	settle(slot, now);
+	return 0;
 }
 
 #endif

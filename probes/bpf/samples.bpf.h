@@ -30,9 +30,8 @@ int on_sample(struct bpf_perf_event_data *ctx)
 		if (key.kernel_stack < 0)
 			key.kernel_ip = REGS_IP(&ctx->regs);
 	}
-	key.user_stack = walks_by_tables()
-				 ? walk_sample(task, !REGS_IN_USER(&ctx->regs), &key.user_ip)
-				 : walk_stack(ctx, BPF_F_USER_STACK);
+	key.user_stack = walks_by_tables() ? walk_sample(!REGS_IN_USER(&ctx->regs), &key.user_ip)
+					   : walk_stack(ctx, BPF_F_USER_STACK);
 	if (key.user_stack < 0)
 		key.user_ip = REGS_IP(user);
 	u64 *count = bpf_map_lookup_elem(&samples, &key);

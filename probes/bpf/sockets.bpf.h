@@ -71,14 +71,13 @@ static __noinline bool is_accepted(u64 address)
 }
 
 /* The descriptor that poll or select waits to read from, -1: none. Of several, one. */
-static __always_inline s32 polled_descriptor(struct pt_regs *regs)
+__noinline s32 polled_descriptor(s64 number, u64 first_argument, u64 readable)
 {
 	struct {
 		s32 descriptor;
 		u16 events, returned;
 	} first = {};
-	u64 bits = 0, first_argument = SYSCALL_ARG0(regs), readable = SYSCALL_ARG1(regs);
-	s64 number = SYSCALL_NUMBER(regs);
+	u64 bits = 0;
 
 	if (number != CALL_SELECT && number != CALL_PSELECT) {
 		bpf_probe_read_user(&first, sizeof(first), (void *)first_argument);

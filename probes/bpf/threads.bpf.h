@@ -30,7 +30,7 @@ struct {
 } free_slots SEC(".maps");
 
 /* A recycled slot, -1: there is none. */
-static __always_inline s64 take_recycled(void)
+__noinline s64 take_recycled(void)
 {
 	u32 zero = 0;
 	volatile u64 *recycled = bpf_map_lookup_elem(&free_slots, &zero);
@@ -51,7 +51,7 @@ static __always_inline s64 take_recycled(void)
 }
 
 /* A slot that was never in use, -1: there is none. */
-static __always_inline s64 take_fresh(void)
+__noinline s64 take_fresh(void)
 {
 	for (int i = 0; i < TAKE_ATTEMPTS; i++) {
 		u64 fresh = lifecycle.fresh_count;

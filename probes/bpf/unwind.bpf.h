@@ -36,28 +36,31 @@ struct {
 	__type(value, struct walk);
 } walks SEC(".maps");
 
-static __always_inline void count_walk(u32 what)
+__noinline int count_walk(u32 what)
 {
 	u64 *count = bpf_map_lookup_elem(&walk_counts, &what);
 	if (count)
 		__sync_fetch_and_add(count, 1);
+	return 0;
 }
 
 enum { NO_SYSCALL = -1 };
+enum { STEPS_AT_ONCE = 8 };
 
 enum { COPY_MOST = 16 }; /* bytes of an instruction that is stepped out of line */
 
-static __always_inline void begin_walk(struct walk *walk, struct task_struct *task)
+/* Of the current thread. */
+static __always_inline void begin_walk(struct walk *walk)
 {
+	struct task_struct *task = bpf_get_current_task_btf();
 	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
-	struct task_struct___uprobes *probed = (struct task_struct___uprobes *)task;
 
 	read_registers(walk, user);
 	walk->pc = REGS_IP(user);
 	walk->sp = REGS_SP(user);
 	reset_walk(walk);
-	if (bpf_core_field_exists(probed->utask->return_instances)) {
-		struct uprobe_task *utask = BPF_CORE_READ(probed, utask);
+	if (bpf_core_field_exists(task->utask->return_instances)) {
+		struct uprobe_task *utask = BPF_CORE_READ(task, utask);
 		if (!utask)
 			return;
 		if (BPF_CORE_READ(utask, active_uprobe)) {
@@ -67,26 +70,38 @@ static __always_inline void begin_walk(struct walk *walk, struct task_struct *ta
 		}
 		walk->instance = (u64)BPF_CORE_READ(utask, return_instances);
 		if (walk->instance)
-			walk->trampoline = BPF_CORE_READ(probed, mm, uprobes_state.xol_area, vaddr);
+			walk->trampoline = BPF_CORE_READ(task, mm, uprobes_state.xol_area, vaddr);
 	}
 }
 
-/* Walk to the thread's first function; counts how it ended. */
-static __always_inline void walk_all(struct walk *walk)
+/* Some steps: as walk_step(). Loops are nested because each turn of one is verified. */
+__noinline int walk_steps(struct walk *walk)
 {
-	u32 end = WALK_TOO_DEEP;
-
-	for (u32 i = 0; i <= UNWIND_FRAMES; i++) {
+	for (u32 i = 0; walk && i < STEPS_AT_ONCE; i++) {
 		int ended = walk_step(walk);
+		if (ended)
+			return ended;
+	}
+	return 0;
+}
+
+/* Walk to the thread's first function; counts how it ended. */
+__noinline int walk_all(struct walk *walk)
+{
+	if (!walk)
+		return 0;
+	walk->ended = WALK_TOO_DEEP;
+	for (u32 i = 0; i < (UNWIND_FRAMES + 1) / STEPS_AT_ONCE; i++) {
+		int ended = walk_steps(walk);
 		if (ended) {
-			end = ended - 1;
+			walk->ended = ended - 1;
 			break;
 		}
 	}
-	walk->ended = end;
-	count_walk(end);
+	count_walk(walk->ended);
 	if (walk->guesses)
 		count_walk(WALK_BY_FRAME_POINTER);
+	return 0;
 }
 
 /* The id of the stack, which is sent when it is seen for the first time; -1: it is lost. */
@@ -112,19 +127,35 @@ __noinline int keep_walked(struct walk *walk)
 	return id;
 }
 
+/* Some frames of the hash of a stack. */
+__noinline int hash_some(struct walk *walk, u32 first)
+{
+	if (!walk)
+		return 0;
+	u64 hash = walk->hash;
+	for (u32 i = 0; i < STEPS_AT_ONCE; i++) {
+		u32 at = first + i;
+		if (at >= walk->stack.count)
+			break;
+		OPAQUE(at);
+		hash = (hash ^ walk->stack.frame[at & UNWIND_FRAMES]) * 0x9e3779b97f4a7c15ull;
+		hash ^= hash >> 29;
+	}
+	walk->hash = hash;
+	return 0;
+}
+
 /* A hash of a stack that the kernel walked. */
 __noinline int hash_frames(struct walk *walk)
 {
 	if (!walk)
 		return 0;
-	u64 hash = 0;
-	for (u32 i = 0; i < UNWIND_FRAMES; i++) {
-		if (i >= walk->stack.count)
+	walk->hash = 0;
+	for (u32 first = 0; first < UNWIND_FRAMES; first += STEPS_AT_ONCE) {
+		if (first >= walk->stack.count)
 			break;
-		hash = (hash ^ walk->stack.frame[i]) * 0x9e3779b97f4a7c15ull;
-		hash ^= hash >> 29;
+		hash_some(walk, first);
 	}
-	walk->hash = hash;
 	return 0;
 }
 
@@ -150,15 +181,15 @@ static __always_inline s32 walk_kernel(void *ctx, u32 walker)
  * kernel can be in the trap of a probe: in front of others 0xcc is the padding between two
  * functions.
  */
-static __always_inline s32 walk_sample(struct task_struct *task, bool in_kernel, u64 *leaf)
+__noinline s32 walk_sample(bool in_kernel, u64 *leaf)
 {
 	u32 key = WALKER_SAMPLE;
 	struct walk *walk = bpf_map_lookup_elem(&walks, &key);
 
-	if (!walk)
+	if (!walk || !leaf)
 		return -1;
-	begin_walk(walk, task);
-	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
+	begin_walk(walk);
+	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	if (in_kernel && SYSCALL_NUMBER(user) == NO_SYSCALL)
 		before_probe(walk);
 	*leaf = walk->pc;
@@ -166,16 +197,16 @@ static __always_inline s32 walk_sample(struct task_struct *task, bool in_kernel,
 	return keep_walked(walk);
 }
 
-/* The stack of a thread that leaves the CPU. */
-static __always_inline s32 walk_waiting(struct task_struct *task)
+/* The stack of the current thread, which leaves the CPU. */
+__noinline s32 walk_waiting(void)
 {
 	u32 key = WALKER_WAIT;
 	struct walk *walk = bpf_map_lookup_elem(&walks, &key);
 
 	if (!walk)
 		return -1;
-	begin_walk(walk, task);
-	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
+	begin_walk(walk);
+	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	if (SYSCALL_NUMBER(user) == NO_SYSCALL)
 		before_probe(walk);
 	keep_frame(walk, walk->pc);

@@ -28,8 +28,10 @@ static __always_inline void before_probe(struct walk *walk)
 }
 
 /* Without a row: x30 where a function was interrupted, else the frame record. */
-static __always_inline int step_by_frame_pointer(struct walk *walk, u32 otherwise)
+__noinline int step_by_frame_pointer(struct walk *walk, u32 otherwise)
 {
+	if (!walk)
+		return otherwise;
 	u64 record[2], returns = walk->lr & CODE_ADDRESS;
 
 	walk->lr = 0;

@@ -114,7 +114,7 @@ static __always_inline void reset_walk(struct walk *walk)
 	walk->trampoline = walk->instance = 0;
 }
 
-static __always_inline u32 word_at(u32 at)
+__noinline u32 word_at(u32 at)
 {
 	u32 key = at / UNWIND_CHUNK_WORDS;
 	struct unwind_chunk *chunk = bpf_map_lookup_elem(&unwind_words, &key);

@@ -40,11 +40,6 @@ struct mm_struct {
 	struct uprobes_state uprobes_state;
 };
 
-struct task_struct___uprobes {
-	struct mm_struct *mm;
-	struct uprobe_task *utask;
-};
-
 #pragma clang attribute pop
 
 /* A function with a return probe: the kernel knows where it really returns to. */
@@ -72,8 +67,10 @@ static __always_inline void keep_frame(struct walk *walk, u64 pc)
 	walk->hash ^= walk->hash >> 29;
 }
 
-static __always_inline int step_by_rule(struct walk *walk, u32 number)
+__noinline int step_by_rule(struct walk *walk, u32 number)
 {
+	if (!walk)
+		return WALK_UNSUPPORTED;
 	struct unwind_rule *rule = bpf_map_lookup_elem(&unwind_rules, &number);
 	u64 saved = 0;
 	int why;

@@ -47,8 +47,10 @@ static __always_inline void before_probe(struct walk *walk)
 }
 
 /* Without a row: the return address by frame pointer. */
-static __always_inline int step_by_frame_pointer(struct walk *walk, u32 otherwise)
+__noinline int step_by_frame_pointer(struct walk *walk, u32 otherwise)
 {
+	if (!walk)
+		return otherwise;
 	u64 saved[2];
 
 	if (walk->steps == 0 && !read_stack(&saved[1], sizeof(u64), walk->sp)) {

@@ -44,6 +44,15 @@ struct {
 	__type(value, u64);
 } samples SEC(".maps");
 
+/* Why there is no stack id. */
+__noinline int count_lost_stack(u64 flags, s64 error)
+{
+	if (error == -EEXIST || error == -ENOMEM)
+		return count_loss(LOSS_STACK_MAP_FULL);
+	return count_loss(flags & BPF_F_USER_STACK ? LOSS_USER_STACK_FAILED
+						   : LOSS_KERNEL_STACK_FAILED);
+}
+
 /* A stack id, or -1 with the loss counted. */
 static __always_inline s32 walk_stack(void *ctx, u64 flags)
 {
@@ -57,11 +66,7 @@ static __always_inline s32 walk_stack(void *ctx, u64 flags)
 		if (id >= 0)
 			return (s32)id | MORE_STACKS;
 	}
-	if (id == -EEXIST || id == -ENOMEM)
-		count_loss(LOSS_STACK_MAP_FULL);
-	else
-		count_loss(flags & BPF_F_USER_STACK ? LOSS_USER_STACK_FAILED
-						    : LOSS_KERNEL_STACK_FAILED);
+	count_lost_stack(flags, id);
 	return -1;
 }
 
@@ -71,9 +76,15 @@ static __always_inline bool walks_by_tables(void)
 	return unwind.enabled && !config.no_user_stacks;
 }
 
-static __noinline struct file *file_of(struct task_struct *task, u32 descriptor)
+/* Where the files of a task are: an argument of global functions, which take no task. */
+static __always_inline u64 files_of(struct task_struct *task)
 {
-	struct fdtable *table = BPF_CORE_READ(task, files, fdt);
+	return (u64)BPF_CORE_READ(task, files);
+}
+
+static __always_inline struct file *file_of(u64 task_files, u32 descriptor)
+{
+	struct fdtable *table = BPF_CORE_READ((struct files_struct *)task_files, fdt);
 	struct file **files = BPF_CORE_READ(table, fd);
 	struct file *file = NULL;
 	if (table && descriptor < BPF_CORE_READ(table, max_fds))
@@ -82,9 +93,9 @@ static __noinline struct file *file_of(struct task_struct *task, u32 descriptor)
 }
 
 /* read() and write() block on the network or on a disk: the descriptor's inode shows which. */
-static __noinline u32 wait_by_file(struct task_struct *task, u32 descriptor)
+__noinline u32 wait_by_file(u64 task_files, u32 descriptor)
 {
-	struct file *file = file_of(task, descriptor);
+	struct file *file = file_of(task_files, descriptor);
 	if (!file)
 		return STATE_BLOCKED_OTHER;
 	u32 type = BPF_CORE_READ(file, f_inode, i_mode) & FILE_TYPE_MASK;
@@ -96,9 +107,9 @@ static __noinline u32 wait_by_file(struct task_struct *task, u32 descriptor)
 }
 
 /* The socket behind a descriptor, as sock_recv_length passes it. */
-static __noinline u64 socket_of(struct task_struct *task, u32 descriptor)
+__noinline u64 socket_of(u64 task_files, u32 descriptor)
 {
-	struct socket *socket = BPF_CORE_READ(file_of(task, descriptor), private_data);
+	struct socket *socket = BPF_CORE_READ(file_of(task_files, descriptor), private_data);
 	return socket ? (u64)BPF_CORE_READ(socket, sk) : 0;
 }
 
@@ -146,12 +157,20 @@ static __always_inline void classify_wait(struct task_struct *task, struct threa
 		wait->condition = (SYSCALL_ARG1(regs) & FUTEX_COMMAND_MASK) == FUTEX_OP_WAIT_BITSET;
 		wait->state = futex_state(slot, REGS_SP(regs));
 	} else if (kind == WAIT_BY_FILE || kind == WAIT_READ) {
-		wait->state = wait_by_file(task, SYSCALL_ARG0(regs));
+		wait->state = wait_by_file(files_of(task), SYSCALL_ARG0(regs));
 	}
 }
 
+/* The same for the current thread. */
+__noinline int classify_current(struct thread_slot *slot, struct wait *wait)
+{
+	if (slot && wait)
+		classify_wait(bpf_get_current_task_btf(), slot, wait);
+	return 0;
+}
+
 /* Idle waits are known by their phase; of the others a share is walked, weighted by its inverse. */
-static __always_inline void walk_wait(void *ctx, struct task_struct *task, struct thread_slot *slot)
+static __always_inline void walk_wait(void *ctx, struct thread_slot *slot)
 {
 	u32 mask = control.offcpu_mask;
 	slot->flags &= ~FLAG_WAIT_STACK;
@@ -161,14 +180,15 @@ static __always_inline void walk_wait(void *ctx, struct task_struct *task, struc
 	slot->wait_kernel_stack =
 		walks_by_tables() ? walk_kernel(ctx, WALKER_WAIT) : walk_stack(ctx, 0);
 	slot->wait_user_stack =
-		walks_by_tables() ? walk_waiting(task) : walk_stack(ctx, BPF_F_USER_STACK);
+		walks_by_tables() ? walk_waiting() : walk_stack(ctx, BPF_F_USER_STACK);
 	slot->flags |= FLAG_WAIT_STACK;
 }
 
-static __always_inline void finish_wait(struct thread_slot *slot, u64 now)
+/* The wait whose stacks were walked has ended. */
+__noinline int add_wait(struct thread_slot *slot, u64 now)
 {
-	if (likely(!(slot->flags & FLAG_WAIT_STACK)))
-		return;
+	if (!slot)
+		return 0;
 	slot->flags &= ~FLAG_WAIT_STACK;
 	struct offcpu_key key = {
 		.phase = slot->owner,
@@ -182,7 +202,7 @@ static __always_inline void finish_wait(struct thread_slot *slot, u64 now)
 	if (!value) {
 		struct offcpu_value first = {.wait_count = slot->wait_weight, .time_ns = spent};
 		if (!bpf_map_update_elem(&offcpu, &key, &first, BPF_NOEXIST))
-			return;
+			return 0;
 		value = bpf_map_lookup_elem(&offcpu, &key); /* another CPU added it first */
 	}
 	if (value) {
@@ -191,6 +211,13 @@ static __always_inline void finish_wait(struct thread_slot *slot, u64 now)
 	} else {
 		count_loss(LOSS_OFFCPU_MAP_FULL);
 	}
+	return 0;
+}
+
+static __always_inline void finish_wait(struct thread_slot *slot, u64 now)
+{
+	if (unlikely(slot->flags & FLAG_WAIT_STACK))
+		add_wait(slot, now);
 }
 
 #endif

@@ -218,7 +218,10 @@ class Config(ctypes.Structure):
 class Control(ctypes.Structure):
     """What the engine changes while the programs run (struct control)."""
 
-    _fields_ = (("offcpu_mask", ctypes.c_uint32), ("paused", ctypes.c_uint32))
+    _fields_ = (
+        *(("offcpu_mask", ctypes.c_uint32), ("paused", ctypes.c_uint32)),
+        ("blind_ns", ctypes.c_uint64),
+    )
 
 
 # x86-64 system calls that block, by what they wait for. Those missing wait for "other".

@@ -24,10 +24,15 @@ typedef uint8_t u8;
 #define __uint(name, value) int(*name)[value]
 #define __type(name, value) value *name
 #define bpf_core_field_exists(field) 1
+#define BPF_CORE_READ(pointer, field) ((pointer)->field)
 #define FAULT_SEES_READING(now)
 enum { BPF_MAP_TYPE_ARRAY = 2, BPF_F_MMAPABLE = 1 << 10 };
 
 #include "../../probes/bpf/ledger.h"
+
+struct signal_struct {
+	u64 nvcsw, nivcsw;
+};
 
 struct task_struct {
 	s32 pid, tgid, on_cpu;
@@ -39,9 +44,7 @@ struct task_struct {
 	struct {
 		u64 run_delay, last_arrival, last_queued;
 	} sched_info;
-	struct {
-		u64 nvcsw, nivcsw;
-	} * signal;
+	struct signal_struct *signal;
 };
 
 struct bpf_iter_meta {
@@ -63,11 +66,6 @@ static struct cpu_counts *find_cpu(u32 number)
 {
 	(void)number;
 	return &cpu;
-}
-
-static u32 bpf_get_smp_processor_id(void)
-{
-	return 0;
 }
 
 static u64 bpf_ktime_get_ns(void)
@@ -183,6 +181,6 @@ int main(void)
 
 	each_counts(&(struct bpf_iter__task){&(struct bpf_iter_meta){0}, &task}); /* it is used */
 	read_last_counts(&task, &slot, now);
-	count_stay(&task, &slot, 0);
+	count_stay(&task, &slot, &cpu, 0);
 	return 0;
 }

@@ -47,10 +47,15 @@ def recorder(tmp_path: Path, repository: Path) -> Any:
 
 
 def functions() -> list[tuple[int, int, str]]:
-    """Start, end and name of the kernel's functions; those of a module in their own order."""
+    """Start, end and name of the kernel's functions; those of a module in their own order.
+
+    Without BPF programs, which come and go.
+    """
     found: dict[int, tuple[str, str]] = {}
     for line in Path("/proc/kallsyms").read_text(encoding="ascii").splitlines():
-        start, kind, name, *_ = line.split()
+        start, kind, name, *module = line.split()
+        if module == ["[bpf]"]:
+            continue
         found.setdefault(int(start, 16), (kind, name))
     starts = sorted(found)
     return [

@@ -22,6 +22,7 @@ from tlstax.collectors.capture.schema import Gap, Handshake, Ledger, Meta, Probe
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.frames import Reading, read_frames, record
 from tlstax.collectors.recording.stream.tables_file import process_tables, write_tables
+from tlstax.collectors.recording.stream.totals import Totals
 from tlstax.collectors.recording.stream_recording import import_stream
 from tlstax.tests.kernel.recorder_runs import (
     HANDSHAKES,
@@ -40,6 +41,8 @@ from tlstax.tests.kernel.recorder_runs import (
 from tlstax.tests.kernel.tracing import traced
 from tlstax.tests.patience import COMMAND_S
 
+FIRST_COUNT = 128  # cell of an account: see struct stream_cell
+LATE_MOST = 5  # instances that end while a window is read
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 
@@ -266,6 +269,44 @@ def test_damaged_tables_are_refused(
     assert path is not None
     path.write_bytes(change(path.read_bytes()))
     assert why in refused(record_it(), USAGE)
+
+
+def test_it_sleeps_while_nothing_happens(record_it: Record) -> None:
+    """Between windows it looks for ended threads and handshakes, every 500 ms if there are none."""
+    recorder = record_it("--window", "1m", "--sample-hz", "0")
+    await_attached(recorder)
+    status = Path(f"/proc/{recorder.pid}/status")
+
+    def wakeups_count() -> int:
+        return int(status.read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+    time.sleep(1)
+    before = wakeups_count()
+    time.sleep(3)
+    assert wakeups_count() - before <= 3 / 0.5 + 2
+    recorder.terminate()
+    recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK
+
+
+def test_latencies_come_with_their_window(
+    recorded_server: "subprocess.Popen[bytes]", record_it: Record
+) -> None:
+    """Those of a phase are looked for where an account shows that an instance of it ended."""
+    recorder = record_it("--window", "100ms")
+    await_attached(recorder)
+    serve(recorded_server)
+    recorder.terminate()
+    stream, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK, errors
+    totals = Totals(io.BytesIO(stream))
+    late: list[int] = []  # that are in an account, and in no bucket
+    while totals.next_window():
+        accounts = [*totals.accounts.values(), *totals.ended.values()]
+        ended = sum(sum(one.cells[FIRST_COUNT:]) for one in accounts)
+        late.append(abs(ended - sum(map(sum, totals.latency.values()))))
+    assert late[-1] == 0 < ended
+    assert max(late) <= LATE_MOST, late
 
 
 def test_the_kernels_counts_are_read_at_both_ends_and_seldom_between(record_it: Record) -> None:

@@ -46,10 +46,10 @@ struct {
 
 u64 checked_lost SEC(".data.lost") = 0;
 
-static __always_inline u64 by_tables(struct walk *walk, struct task_struct *task)
+static __always_inline u64 by_tables(struct walk *walk)
 {
 	u64 start = bpf_ktime_get_ns();
-	begin_walk(walk, task);
+	begin_walk(walk);
 	walk_all(walk);
 	return bpf_ktime_get_ns() - start;
 }
@@ -79,13 +79,13 @@ static __always_inline int check(void *ctx, u32 key, bool in_user)
 	/* Whoever is first pays for the caches. */
 	sample->tables_first = bpf_get_prandom_u32() & 1;
 	if (sample->tables_first) {
-		sample->tables_ns = by_tables(walk, task);
+		sample->tables_ns = by_tables(walk);
 		sample->pointers_ns = by_pointers(ctx, sample);
 	} else {
 		sample->pointers_ns = by_pointers(ctx, sample);
-		sample->tables_ns = by_tables(walk, task);
+		sample->tables_ns = by_tables(walk);
 	}
-	sample->tables_again_ns = by_tables(walk, task);
+	sample->tables_again_ns = by_tables(walk);
 	sample->pointers_again_ns = by_pointers(ctx, sample);
 	struct pt_regs *user = (struct pt_regs *)bpf_task_pt_regs(task);
 	sample->in_user = in_user;
