@@ -214,7 +214,7 @@ FUNCTION_LOSS_KINDS = (
         "calls or times of functions are missing",
     ),
 )
-BPFTRACE_LOSS_KINDS = (
+TOOL_LOSS_KINDS = (
     LossKind(
         "bpftrace_events_lost",
         "bpftrace read its events more slowly than they arrived",
@@ -230,8 +230,6 @@ BPFTRACE_LOSS_KINDS = (
         "a call ended whose beginning was not seen",
         "the call is missing, unless it was open when bpftrace attached",
     ),
-)
-BCC_LOSS_KINDS = (
     LossKind(
         "bcc_stack_missed",
         "a stack table of a bcc tool was full, or another stack occupied the slot",
@@ -259,8 +257,7 @@ DEPTH_LOSS_KINDS = (
 LOSSES = {
     kind.name: kind
     for kinds in (
-        *(LOSS_KINDS, WALK_LOSS_KINDS, FUNCTION_LOSS_KINDS, BPFTRACE_LOSS_KINDS, BCC_LOSS_KINDS),
-        DEPTH_LOSS_KINDS,
+        *(LOSS_KINDS, WALK_LOSS_KINDS, FUNCTION_LOSS_KINDS, TOOL_LOSS_KINDS, DEPTH_LOSS_KINDS),
     )
     for kind in kinds
 }

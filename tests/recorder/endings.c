@@ -108,6 +108,10 @@ bool serve_is_over(void) { return false; }
 int watchdog_start(int output_fd) { (void)output_fd; return 0; }
 void watchdog_beat(void) {}
 bool watchdog_missed(void) { return false; }
+bool watchdog_starved(void) { return false; }
+void watchdog_resume(void) {}
+int schedule_lapse(void) { return 0; }
+int schedule_resume(void) { return 0; }
 void watchdog_arm(bool on) { (void)on; }
 int watchdog_check(void) { return 0; }
 void watchdog_stop(void) {}
