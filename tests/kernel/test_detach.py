@@ -147,7 +147,7 @@ def test_kill_9_leaves_only_the_finished_windows(
     process.kill()
     process.communicate(timeout=COMMAND_S)
     assert process.returncode == -signal.SIGKILL
-    # Its recorder sees within 250 ms that nobody reads any more, and detaches.
+    # Its recorder sees at once that nobody reads any more, and detaches.
     deadline = time.monotonic() + DETACHED_S
     while (found := (breakpoints(target.pid), leftover())) != (0, set()):
         assert time.monotonic() < deadline, found

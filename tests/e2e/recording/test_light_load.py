@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 RATE_PER_S = 60
 RECORDED_S = 20
+ATTACHED_S, COUNTED_S = 6, 10
 LOAD_MOST_S = 300
 ACCEPTED = "Ssl_finished_accepts"
 TIME_LEAST = 0.5
@@ -44,7 +45,10 @@ class Recorded:
     windows: list[Window]
     handshakes: list[Handshake]
     cost_share: float
-    accepted_per_s: float
+    accepted_count: int
+    """Between two readings of the server's counter while it was recorded."""
+    seen_count: int
+    """Records of handshakes that ended between them."""
 
 
 @pytest.fixture(scope="module")
@@ -66,12 +70,16 @@ def attach(server: PrivateServer, capture: Path, *options: str) -> list[str]:
 
 def record(server: PrivateServer, directory: Path) -> Recorded:
     capture = directory / "light"
-    with server.open_status() as status:
+    with (
+        server.open_status() as status,
+        subprocess.Popen(attach(server, capture), stderr=subprocess.PIPE) as recorder,
+    ):
+        time.sleep(ATTACHED_S)
         before = status.read()
-        made = subprocess.run(attach(server, capture), capture_output=True, text=True)
+        time.sleep(COUNTED_S)
         after = status.read()
-    assert made.returncode == 0, made.stderr
-    elapsed_s = (after.time_ns - before.time_ns) / 1e9
+        said = recorder.communicate()[1].decode()
+    assert recorder.returncode == 0, said
     with CaptureReader.open(capture) as reader:
         windows = sorted(reader.rows(Window), key=lambda one: one.start_ns)
         effects = list(reader.rows(Effect))
@@ -82,8 +90,9 @@ def record(server: PrivateServer, directory: Path) -> Recorded:
     )
     least_ns = FLOOR_CPUS * (windows[-1].end_ns - windows[0].start_ns)
     cpu_ns = max(sum(row.target_cpu_ns or 0 for row in effects), least_ns)
-    accepted = (after[ACCEPTED] - before[ACCEPTED]) / elapsed_s
-    return Recorded(windows, handshakes, cost_ns / cpu_ns, accepted)
+    accepted = int(after[ACCEPTED] - before[ACCEPTED])
+    seen = sum(before.time_ns <= row.end_ns < after.time_ns for row in handshakes)
+    return Recorded(windows, handshakes, cost_ns / cpu_ns, accepted, seen)
 
 
 @pytest.fixture
@@ -106,10 +115,10 @@ def test_handshakes_are_recorded_most_of_the_time(recorded: Recorded) -> None:
 
 def test_where_they_are_recorded_none_is_missing(recorded: Recorded) -> None:
     """Against the server's own count; a handshake that a change of level cuts has no record."""
-    seen = [row for row in recorded.windows if row.level in HANDSHAKE_LEVELS]
-    expected = recorded.accepted_per_s * length_ns(seen) / 1e9
-    print(f"{len(recorded.handshakes)} records, {expected:.0f} expected")
-    assert len(recorded.handshakes) >= 0.9 * expected
+    print(f"{recorded.seen_count} records of {recorded.accepted_count} handshakes")
+    off = [row for row in recorded.windows if row.level not in HANDSHAKE_LEVELS]
+    if not off:
+        assert recorded.seen_count >= 0.98 * recorded.accepted_count
     assert {row.outcome for row in recorded.handshakes} == {"success"}
     assert all(row.sign_ns > 0 and row.keygen_ns > 0 for row in recorded.handshakes)
     assert all(row.derive_ns > 0 and row.group_name != "unknown" for row in recorded.handshakes)
