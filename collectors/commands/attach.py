@@ -136,7 +136,11 @@ def _watch(
         while not stop.requested and not recorder.ending:
             if (left_s := end_s - time.monotonic()) <= 0:
                 break
-            recorder.poll(min(poll_s, left_s))
+            step_s = min(poll_s, left_s)
+            if isinstance(recorder, Recorder):
+                recorder.poll(step_s, until_window=True)
+            else:
+                recorder.poll(step_s)
             if live and not isinstance(recorder, PlainRecording) and recorder.last:
                 live.show(recorder.last)
     if live:

@@ -139,10 +139,10 @@ class Recorder:
         """Make `poll` return at once when `descriptor` is readable."""
         self._session.wake_on(descriptor)
 
-    def poll(self, seconds: float) -> None:
+    def poll(self, seconds: float, until_window: bool = False) -> None:
         """Store the windows that arrive in the next `seconds`.
 
-        Ends early with the recording, and after a window, so that it can be shown.
+        Ends early with the recording, and if asked to after a window, so that it can be shown.
         """
         end_ns, last = monotonic_ns() + int(seconds * 1e9), self.last
         while not self.ending and (left_ns := end_ns - monotonic_ns()) > 0:
@@ -155,7 +155,7 @@ class Recorder:
                 self._commit()
             if self.request.sources:
                 self._writer.add(self.request.sources.poll(monotonic_ns()))
-            if not is_quiet or self.last is not last:
+            if not is_quiet or (until_window and self.last is not last):
                 return
 
     def store(self) -> None:
