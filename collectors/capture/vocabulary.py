@@ -256,10 +256,10 @@ DEPTH_LOSS_KINDS = (
 """Not the kernel's: counted where stacks are read or imported."""
 LOSSES = {
     kind.name: kind
-    for kinds in (
-        *(LOSS_KINDS, WALK_LOSS_KINDS, FUNCTION_LOSS_KINDS, TOOL_LOSS_KINDS, DEPTH_LOSS_KINDS),
+    for kind in (
+        *(*LOSS_KINDS, *WALK_LOSS_KINDS, *FUNCTION_LOSS_KINDS, *TOOL_LOSS_KINDS),
+        *DEPTH_LOSS_KINDS,
     )
-    for kind in kinds
 }
 
 REPAIRS = ("healed", "switch_missed")

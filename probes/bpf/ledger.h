@@ -247,8 +247,7 @@ struct thread_slot {
 	u64 client_socket; /* socket that the last command came from; 0: unknown */
 	u64 last_socket;   /* socket of the last receive */
 	u64 sent_socket;   /* socket of the last send in a record_write */
-	u64 unsent_bytes;  /* of the innermost record_write; records may add more than are asked for
-			    */
+	u64 unsent_bytes;  /* of the innermost record_write; records may add to what is asked for */
 	u64 answered_ns;   /* level flow: when the command last sent something to its client */
 	u32 message;	   /* level flow: what of one was received last, see flow.bpf.h */
 	u32 message_bytes; /* of its body */
