@@ -32,10 +32,7 @@ PHASE_TERMS = (
         "a thread that never served a connection, or that sends the binary log to a replica",
     ),
     Term("idle", "waiting for the next command, connection or binary log event"),
-    Term(
-        "connect",
-        "from accept to authenticated, including its reads and writes, excluding the handshake",
-    ),
+    Term("connect", "from accept to authenticated with its reads and writes, without handshake"),
     Term("handshake", "the TLS handshake, excluding the five sub-phases below"),
     Term("sign", "the private-key signature inside a handshake"),
     Term("keygen", "generating the ephemeral key inside a handshake"),
