@@ -48,7 +48,11 @@ def _finder(name: str, say: Say) -> Callable[[str], Path | None]:
         below = installing.place_of(kind)
         return lambda file: next(iter(sorted(below.glob(f"usr/lib/*/{file}"))), None)
     command = ["ldconfig", "-p"]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        said = ""  # a host without it has no libraries that a server could be told of
+    lines = said.splitlines()
     known = {line.split()[0]: Path(line.split()[-1]) for line in reversed(lines) if "=>" in line}
     return known.get
 

@@ -63,3 +63,9 @@ def test_a_host_without_a_shared_openssl_says_so(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(TlstaxError, match=r"it has no libcrypto\.so\.none") as caught:
         other_openssl.files_of(other_openssl.HOST)
     assert caught.value.exit_code == ExitCode.HOST
+
+
+def test_a_host_without_ldconfig_has_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(TlstaxError, match=r"it has no libssl\.so\.3"):
+        other_openssl.files_of(other_openssl.HOST)
