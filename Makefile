@@ -32,10 +32,11 @@ BPF_FLAGS_FOR = -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_$(1) -Wall -Werror -
 BPF_FLAGS := $(call BPF_FLAGS_FOR,$(BPF_ARCH))
 PROGRAMS := $(patsubst tests/testprogs/%.c,tests/testprogs/bin/%,$(wildcard tests/testprogs/*.c))
 PROGRAMS += $(patsubst tests/testprogs/%.cc,tests/testprogs/bin/%,$(wildcard tests/testprogs/*.cc))
+PROGRAMS += tests/testprogs/bin/kernel_names.so
 MUTANTS := $(addprefix tests/truth/mutants/bin/,$(addsuffix .bpf.o,DROP_SWITCHES-100 DROP_SWITCHES-10 \
 	DROP_WAKEUPS-1 NO_ACCOUNT-1 NO_EXIT-PHASE_RECORD_WRITE NO_EXIT-PHASE_TDE CLOCK_PERCENT-103 \
 	SHIFT_PERCENT-30 STEAL_PERCENT-30 NO_SAMPLES_ON_CPU-0 LOST_SECOND-2 UNCOUNTED-PHASE_COMMAND \
-	DROP_HANDSHAKES-2))
+	DROP_HANDSHAKES-2 KEEP_CONNECTION-1))
 DELAYLINE := workloads/transports/delayline
 RECORDER := collectors/recorder/bin/tlstax-recorder
 # What a wheel holds: one for each machine. Their names tell nothing, their ELF headers do. CROSS=: this machine's only.
@@ -43,12 +44,12 @@ CROSS := $(if $(filter x86_64,$(shell uname -m)),aarch64)
 RECORDERS := $(RECORDER) $(CROSS:%=$(RECORDER).%)
 RECORDER_OBJECTS := probes/bpf/ledger.bpf.o probes/bpf/ledger_guarded.bpf.o probes/bpf/functions.bpf.o
 RECORDER_SOURCES := $(sort $(wildcard collectors/recorder/*.c))
-RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probes/bpf/counts.h probes/bpf/functions.h probes/bpf/heartbeat.h probes/bpf/unwind.h)
+RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probes/bpf/cookie.h probes/bpf/counts.h probes/bpf/functions.h probes/bpf/heartbeat.h probes/bpf/unwind.h)
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
 RECORDER_FLAGS := -std=gnu11 -D_GNU_SOURCE -DTLSTAX_VERSION='"$(VERSION)"' -Iprobes/bpf -Wall -Wextra -Werror -pthread \
 	-ffile-prefix-map=$(CURDIR)=.
 C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h collectors/recorder/*.c collectors/recorder/*.h tests/recorder/*.c tests/recorder/*.h tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h tests/truth/stacks/*.c) $(DELAYLINE).c \
-	tests/bench/interposer.c tests/truth/causes/long_locks.c tests/truth/causes/directory_login.c
+	tests/bench/crypto/interposer.c tests/truth/causes/long_locks.c tests/truth/causes/directory_login.c
 PYTEST := $(BIN)/python -m pytest --no-header
 NEWER := $(BIN)/python tests/newer_tool.py
 RUNGS := unit golden probes kernel truth e2e
@@ -61,7 +62,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-arm64 test-suspend test-chroots test-ssh test-fleet-rounds soak-watch fleet-captures check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif tax-pairs check-mutants check-threads check-closure check-storm check-levels check-default bench-threads bench-connects bench-light
+AS_ROOT += test-arm64 test-suspend test-chroots test-watch-unit soak-watch-day test-ssh test-fleet-rounds soak-watch fleet-captures check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif tax-pairs check-mutants check-threads check-closure check-storm check-levels check-default bench-threads bench-connects bench-light bench-said
 
 .PHONY: help
 help: ## list the targets
@@ -228,9 +229,31 @@ tests/testprogs/bin/stacks: tests/testprogs/stacks.c tests/testprogs/stacks_asse
 	@mkdir -p $(@D)
 	gcc -std=gnu11 -O2 -g -fomit-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl
 
+# The same for arm64. Clang clones no functions, and does not know the attribute that forbids it.
+ARM64_TEST_CC := $(ARM64_CC) -g -Wall -Wextra -Werror -Wno-unknown-attributes -pthread
+ARM64_PROGRAMS := $(addprefix tests/testprogs/bin/arm64/,accounts asleep crowd functions handshakes keys kernel_names.so privileges stacks truth unwinding)
+tests/testprogs/bin/arm64/%: tests/testprogs/%.c $(wildcard tests/testprogs/*.h probes/bpf/*.h) | packages-arm64
+	@mkdir -p $(@D)
+	$(ARM64_TEST_CC) -std=gnu11 -O1 -fno-omit-frame-pointer -D__TARGET_ARCH_arm64 -o $@ $< -lssl -lcrypto -lm
+
+tests/testprogs/bin/arm64/%: tests/testprogs/%.cc | packages-arm64
+	@mkdir -p $(@D)
+	$(subst clang,clang++,$(ARM64_TEST_CC)) -std=c++17 -O1 -fno-omit-frame-pointer -o $@ $<
+
 tests/testprogs/bin/arm64/stacks: tests/testprogs/stacks.c tests/testprogs/stacks_assembly.h | packages-arm64
 	@mkdir -p $(@D)
-	$(ARM64_CC) -std=gnu11 -O2 -g -fomit-frame-pointer -momit-leaf-frame-pointer -Wall -Wextra -Werror -pthread -o $@ $< -lssl
+	$(ARM64_TEST_CC) -std=gnu11 -O2 -fomit-frame-pointer -momit-leaf-frame-pointer -o $@ $< -lssl
+
+# A part of the recorder, for tests/kernel/recorder/test_kernel_names.py: a guest has no compiler.
+KERNEL_NAMES := tests/recorder/kernel_names.c $(addprefix collectors/recorder/,kernel_names.c kernel_lookup.c proc.c)
+KERNEL_NAMES_FLAGS := -std=gnu11 -D_GNU_SOURCE -O1 -shared -fPIC -Wall -Wextra -Werror -Icollectors/recorder -Iprobes/bpf
+tests/testprogs/bin/kernel_names.so: $(KERNEL_NAMES) $(RECORDER_HEADERS) | packages-test
+	@mkdir -p $(@D)
+	clang $(KERNEL_NAMES_FLAGS) -o $@ $(KERNEL_NAMES) -lbpf
+
+tests/testprogs/bin/arm64/kernel_names.so: $(KERNEL_NAMES) $(RECORDER_HEADERS) | packages-arm64
+	@mkdir -p $(@D)
+	$(ARM64_CC) $(KERNEL_NAMES_FLAGS) -o $@ $(KERNEL_NAMES) -lbpf
 
 # Parts of the programs, compiled for this machine.
 $(addprefix tests/testprogs/bin/,accounts asleep keys): $(wildcard probes/bpf/*.h)
@@ -355,6 +378,10 @@ bench-recorder: root-bench-recorder test-install ## what the static recorder cos
 bench-connects: root-bench-connects test-install packages-bench ## what the probes of a new TLS connection cost a server, measured and as tlstax says (3 minutes, quiet host)
 	$(BIN)/python tests/bench/connects.py
 
+.PHONY: bench-said
+bench-said: root-bench-said test-install packages-bench packages-servers ## what recordings say that they cost beside what they do, by short stretches: point selects and storms of three servers (35 minutes, quiet host)
+	$(BIN)/python tests/bench/said.py
+
 .PHONY: bench-light
 bench-light: root-bench-light test-install ## default options on a server with 60 new TLS connections a second: handshakes recorded, cost said and measured (6 minutes, quiet host)
 	$(BIN)/python tests/bench/light_load.py
@@ -368,11 +395,11 @@ plan-table: python-dev ## write docs/measurements/placement-exits.md: how the en
 	$(BIN)/python tests/plan_table.py docs/measurements/placement-exits.md
 
 check-crypto-cost: root-check-crypto-cost test-install packages-servers ## compare recorded crypto times with a second clock on the same calls, seven servers (6 minutes)
-	$(BIN)/python tests/bench/crypto_clock.py
+	$(BIN)/python tests/bench/crypto/crypto_clock.py
 
 .PHONY: bench-crypto-loop
 bench-crypto-loop: root-bench-crypto-loop test-install ## what a loop over the same functions takes, with warm and cold caches, and `openssl speed`
-	$(BIN)/python tests/bench/crypto_cost.py
+	$(BIN)/python tests/bench/crypto/crypto_cost.py
 
 .PHONY: check-mutants
 check-mutants: root-check-mutants test-install ## every fault built into the ledger is noticed by its figure of closure (2 minutes)
@@ -428,6 +455,11 @@ bench-watch-bytes: test-install ## bytes of a replayed day of tlstax watch, by t
 soak-watch: HOURS ?= 3
 soak-watch: root-soak-watch test-install ## tlstax watch for HOURS=3 of changing load, two restarts and an upgrade: cost, memory, sums; SATURATED=150: seconds of each life, not a third
 	$(BIN)/python tests/bench/watch/soak.py --hours $(HOURS) $(if $(SATURATED),--saturated $(SATURATED))
+
+.PHONY: soak-watch-day
+soak-watch-day: DAY_HOURS ?= 24
+soak-watch-day: root-soak-watch-day test-install ## memory of tlstax watch over a day whose hours are two minutes, with restarts of the server (48 minutes; DAY_HOURS=24)
+	$(BIN)/python tests/bench/watch/short_day.py --hours $(DAY_HOURS)
 
 test-fleet-engines: test-install packages-servers engines ## the same answers from DuckDB, ClickHouse and Spark on the same files (needs Java)
 	$(PYTEST) tests/fleet_engines
@@ -494,13 +526,19 @@ check-canary: root-check-canary test-install ## compare `tlstax canary` with the
 check-whatif: root-check-whatif test-install ## compare predictions of `tlstax whatif` with real runs (4 minutes, quiet host); HELD_OUT=1: of keys, threads and result sizes that nothing was fitted on (6 minutes)
 	$(BIN)/python tests/truth/whatif/check.py $(if $(HELD_OUT),--held-out)
 
-PACKAGES_ARM64_GUEST := base-files base-passwd bash coreutils dash findutils gawk grep hostname iproute2 kmod libssl3 libstdc++6 login mariadb-client-core \
-	mariadb-server-core mawk mount openssh-client openssh-server openssl procps sed util-linux
-.PHONY: test-arm64
-test-arm64: root-test-arm64 test-install packages-arm64 packages-kernels $(RECORDER).aarch64 tests/testprogs/bin/arm64/stacks ## compare tables and stack depths of Debian's arm64 libraries; record a TLS storm of MariaDB and stacks that are hard to walk on arm64 kernels in QEMU (15 minutes on a quiet host)
+PACKAGES_ARM64_GUEST := base-files base-passwd bash bpftool coreutils dash findutils gawk grep hostname iproute2 kmod libbpf1 libssl3 libstdc++6 login \
+	mariadb-client-core mariadb-server-core mawk mount openssh-client openssh-server openssl procps python3 sed util-linux
+# What the tests import, where the guest's Python finds it.
+PYTHON_ARM64 := capstone cryptography cxxfilt jinja2 numpy pyelftools pytest pytest-rerunfailures pytest-timeout rich
+.PHONY: test-arm64 arm64-guest
+arm64-guest: test-install packages-arm64 packages-kernels $(RECORDER).aarch64 $(ARM64_OBJECTS) $(ARM64_PROGRAMS)
 	.ci/arm64-root $(ARM64)/root $(PACKAGES_ARM64_GUEST)
+	.ci/arm64-python $(ARM64)/root $(BIN)/python $(CONSTRAINTS) $(PYTHON_ARM64)
+
+test-arm64: root-test-arm64 arm64-guest ## compare tables and stack depths of Debian's arm64 libraries; on an arm64 kernel in QEMU record a TLS storm of MariaDB and stacks that are hard to walk, and run truth and kernel tests (1 hour on a quiet host); KEEP=DIR: keep results and go on from them, PARTS="kernel ways": only these, without the table
 	$(BIN)/python tests/kernels/arm64_files.py $(ARM64)/root
 	$(BIN)/python tests/kernels/arm64.py
+	$(BIN)/python tests/kernels/arm64_tests.py $(if $(PARTS),$(PARTS),--page docs/measurements/arm64.md) $(KEEP:%=--keep %)
 
 .PHONY: test-kernels
 test-kernels: root-test-kernels test-install mutants-guarded packages-kernels ## kernel and truth tests on Debian's kernels, preemption modes and 4 CPUs in QEMU (hours)
@@ -513,6 +551,10 @@ test-suspend: root-test-suspend test-install packages-kernels ## suspend a guest
 .PHONY: test-chroots
 test-chroots: root-test-chroots test-install packages-chroots dist ## install the wheel and record in plain Debian 11, 12, 13 and sid without a compiler (15 minutes)
 	$(BIN)/python tests/chroots/run.py --page docs/measurements/chroots.md
+
+.PHONY: test-watch-unit
+test-watch-unit: root-test-watch-unit test-install packages-chroots packages-kernels dist ## the systemd unit of tlstax watch under systemd, beside a MariaDB, in a guest (20 minutes)
+	$(BIN)/python tests/service/run.py
 
 .PHONY: test-servers
 test-servers: root-test-servers test-install packages-servers ## end-to-end tests on servers with every TLS library (npm, maven, apt)

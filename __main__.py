@@ -38,7 +38,7 @@ PASSED = {
     "attach": {"headline": "analysis.report.commands.report:headline"},
     "watch": {"sinks": "analysis.report.commands.watch_sinks:Sinks"},
     "top": {
-        "remote_options": "collectors.commands.remote:remote_options",
+        "remote_options": "collectors.commands.options:remote_options",
         "open_names": "collectors.process.live_names:open_names",
         "start_with_us": "collectors.host.tool_process:start_with_us",
     },

@@ -131,7 +131,7 @@ CREATE TABLE IF NOT EXISTS tlstax.`loss` (
 ) ENGINE = ReplacingMergeTree PARTITION BY toDate(fromUnixTimestamp64Nano(start_wall_ns))
 ORDER BY (tier, host, kind, start_wall_ns, source_id);
 
--- Handshakes by network of the client. Only filled on request: the addresses are personal data.
+-- TLS handshakes by network of the client, only where --client-networks asked for it.
 CREATE TABLE IF NOT EXISTS tlstax.`client_net` (
     tier LowCardinality(String),
     host String,
@@ -144,6 +144,20 @@ CREATE TABLE IF NOT EXISTS tlstax.`client_net` (
     failed_count Int64 CODEC(Delta, ZSTD)
 ) ENGINE = ReplacingMergeTree PARTITION BY toDate(fromUnixTimestamp64Nano(start_wall_ns))
 ORDER BY (tier, host, network, start_wall_ns, source_id);
+
+-- An estimate: how much of the commands of level `flow` was encrypting and framing records.
+CREATE TABLE IF NOT EXISTS tlstax.`record_split` (
+    host String,
+    start_wall_ns Int64 CODEC(Delta, ZSTD),
+    source_id Int64 CODEC(Delta, ZSTD),
+    command_cpu_ns Int64 CODEC(Delta, ZSTD),
+    record_crypto_ns Int64 CODEC(Delta, ZSTD),
+    low_ns Int64 CODEC(Delta, ZSTD),
+    high_ns Int64 CODEC(Delta, ZSTD),
+    sample_count Int64 CODEC(Delta, ZSTD),
+    record_sample_count Int64 CODEC(Delta, ZSTD)
+) ENGINE = ReplacingMergeTree PARTITION BY toDate(fromUnixTimestamp64Nano(start_wall_ns))
+ORDER BY (host, start_wall_ns, source_id);
 
 -- A cause that a recording shows, in the hour in which the recording began.
 CREATE TABLE IF NOT EXISTS tlstax.`finding` (

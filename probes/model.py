@@ -62,6 +62,8 @@ ACTIONS: Mapping[str, Action] = {
     "phase_send": Action(("enter", "exit"), None, argument=2),
     "command_reads": Action(("enter",), ""),
     "crossing": Action(("enter",), ""),
+    # Planned always, probed where the networks of clients are asked for: see Plan.as_asked.
+    "handshake_socket": Action(("enter",), "", argument=1),
 }
 WAIT_STATES = ("blocked_network", "blocked_disk", "blocked_lock", "blocked_other")
 

@@ -17,10 +17,11 @@ boundary that the program requires. `tlstax probes print` inserts the attach poi
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.resources import files
+from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
 
+_FOLDER = Path(__file__).parent
 LABELS = ("Question", "Emits", "Attaches", "Needs", "Blind to", "Example")
 MARK = re.compile(r"// @boundary(!?) (.+) (enter|exit)")
 HEAD = re.compile(r"/\*\n \* (\w+) - (.+?)\n \*\n(.*?) \*/\n", re.DOTALL)
@@ -60,8 +61,7 @@ class Program:
 
 def names() -> list[str]:
     """The names of all programs."""
-    entries = files("tlstax.probes").iterdir()
-    return sorted(entry.name.removesuffix(".bt") for entry in entries if entry.name.endswith(".bt"))
+    return sorted(file.stem for file in _FOLDER.glob("*.bt"))
 
 
 def load(name: str) -> Program:
@@ -73,7 +73,7 @@ def load(name: str) -> Program:
             "Choose one of them",
             ExitCode.USAGE,
         )
-    return parse(files("tlstax.probes").joinpath(f"{name}.bt").read_text(encoding="utf-8"), name)
+    return parse((_FOLDER / f"{name}.bt").read_text(encoding="utf-8"), name)
 
 
 def parse(text: str, source: str) -> Program:

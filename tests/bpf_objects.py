@@ -48,13 +48,21 @@ def _held_by_others() -> Objects:
 
 
 def watch_leftovers() -> Callable[[], Objects]:
-    """A function that tells which objects came since and stay; freeing is deferred: it waits."""
+    """A function that tells which objects came since and stay; freeing is deferred: it waits.
+
+    Objects that come while it waits are those of other processes, which may be many in turn.
+    """
     before = _identifiers()
+
+    def unheld() -> Objects:
+        return _identifiers() - before - _held_by_others()
 
     def remaining() -> Objects:
         end_s = time.monotonic() + _FREED_S
-        while (more := _identifiers() - before - _held_by_others()) and time.monotonic() < end_s:
+        suspects = unheld()
+        while suspects and time.monotonic() < end_s:
             time.sleep(0.05)
-        return more
+            suspects &= unheld()
+        return suspects
 
     return remaining

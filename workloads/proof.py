@@ -8,7 +8,7 @@ counted, handshakes that the recorder saw. One that disagrees fails the run with
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.drivers.model import DriveResult
@@ -16,6 +16,7 @@ from tlstax.workloads.results import Arm, RunTotals
 from tlstax.workloads.servers.status import Status
 from tlstax.workloads.tls import TlsChoice
 
+UNKNOWN = "unknown"  # what a recorder says of a group that the library does not tell
 CALLS_TO_CLOSE = 4  # TLS calls of a server at most when it finds that a connection was closed
 
 
@@ -31,6 +32,7 @@ class Evidence:
     after: Status
     totals: RunTotals
     server_counts: bool = True  # whether the server counts handshakes: with yaSSL it does not
+    refused: Mapping[str, int] = field(default_factory=dict)  # see listen_drops
     is_direct: bool = True  # False: a proxy on the way has connections of its own to the server
 
     @property
@@ -42,6 +44,9 @@ class Evidence:
         """The counts that are compared, as they are kept with the run."""
         return {
             "driver_connections": self.driver.connection_count,
+            "driver_lost": self.driver.lost_count,
+            "driver_lost_with": dict(self.driver.lost_with),
+            "refused_by_full_queue": dict(self.refused),
             "server_connections": self.after.since(self.before, "Connections"),
             "server_handshakes_begun": self._server_count("Ssl_accepts"),
             "server_handshakes": self._server_count("Ssl_finished_accepts"),
@@ -53,6 +58,7 @@ class Evidence:
             "client_handshakes": self.totals.client_handshake_count,
             "tls_versions": dict(self.totals.tls_versions),
             "ciphers": dict(self.totals.ciphers),
+            "groups": dict(self.totals.groups),
         }
 
     def _resumed_count(self) -> int:
@@ -73,6 +79,8 @@ class Evidence:
         """What does not agree, one sentence each; empty if the arm is proven."""
         counters = self.counters()
         expected = self.driver.connection_count if self.arm == "tls" else 0
+        if self.driver.lost_count:  # which the driver was told to count: they are the question
+            return self._objections_beside_losses(expected)
         wanted = [
             ("server_aborted_connects", 0),
             ("recorder_handshakes_failed", 0),
@@ -103,6 +111,18 @@ class Evidence:
             found += self._other_than_asked()
         return found
 
+    def _objections_beside_losses(self, expected: int) -> list[str]:
+        """Lost connections break off anywhere, so counts only have bounds."""
+        seen = self.totals.handshake_count
+        if not self.is_direct or seen is None:
+            return []
+        if self.arm == "plaintext":
+            return [f"recorder saw {seen} handshakes, not 0"] if seen else []
+        found = self._other_than_asked()
+        if seen + self.totals.lost_handshake_count < expected:
+            found.append(f"recorder saw {seen} handshakes of {expected} connections")
+        return found
+
     def _other_than_asked(self) -> list[str]:
         """Versions and ciphers that were negotiated though another one was asked for."""
         return [
@@ -110,11 +130,16 @@ class Evidence:
             for what, asked, seen in (
                 ("version", self.choice.version, self.totals.tls_versions),
                 ("cipher", self.choice.cipher, self.totals.ciphers),
+                ("group", self.choice.group, self._told_groups()),
             )
             if asked is not None
             for name, count in sorted(seen.items())
             if name != asked
         ]
+
+    def _told_groups(self) -> dict[str, int]:
+        """Groups of handshakes; where a library does not tell them, versions and ciphers count."""
+        return {name: count for name, count in self.totals.groups.items() if name != UNKNOWN}
 
     def prove(self) -> str:
         """The agreeing counters as JSON; TlstaxError (FAILED) with all numbers if they disagree."""

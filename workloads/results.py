@@ -32,6 +32,7 @@ class RunTotals:
     lost_handshake_count: int = 0  # records that the recorder had to drop
     tls_versions: Mapping[str, int] = field(default_factory=dict)  # 'TLSv1.3' -> handshakes
     ciphers: Mapping[str, int] = field(default_factory=dict)  # 'TLS_AES_...' -> handshakes
+    groups: Mapping[str, int] = field(default_factory=dict)  # 'X25519', or 'unknown'
     phase_counts: Mapping[str, int] = field(default_factory=dict)  # phase -> times entered
     client_handshake_count: int | None = None  # successful ones at the client; None: not recorded
 

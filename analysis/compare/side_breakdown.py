@@ -200,8 +200,7 @@ class SideBreakdown:
         for name, label, kind, keys, stage in rows:
             cost = self._sides.measure(self._sides.cost(keys))
             added = self._added(keys)
-            is_elsewhere = self._keeps_all and added is not None and added.value_ns != 0
-            if cost.value_ns <= 0 and not is_elsewhere:
+            if cost.value_ns <= 0 and not (self._keeps_all and self._is_elsewhere(keys, added)):
                 continue
             end_ns = position_ns + cost.value_ns
             shares = self._made_of[lane].get(stage, [])
@@ -209,6 +208,13 @@ class SideBreakdown:
             parts.append(self._part(name, label, lane, kind, cost, place, shares, added))
             position_ns = end_ns
         return parts
+
+    def _is_elsewhere(self, keys: Sequence[Key], added: Measure | None) -> bool:
+        """Whether the other arm has time there. Medians of differences may be 0 where it has."""
+        if self._plaintext is None or added is None:
+            return False
+        cost = self._plaintext.measure(self._plaintext.cost(keys))
+        return cost.value_ns > 0 or added.value_ns != 0
 
     def _part(
         self,

@@ -48,7 +48,8 @@ _OUTGOING: Final = (
 )
 _EFFECT_LABELS: Final = {
     "probe": "probe hits",
-    "scheduler": "scheduler events",
+    "scheduler": "the server's scheduler and socket events",
+    "neighbour": "those of other processes",
     "sample": "CPU samples",
     "engine": "tlstax itself",
     "all": "together",
@@ -157,6 +158,7 @@ def effects(tables: Tables) -> list[EffectLine]:
     observed = {
         "probe": _sum(row.probe_ns for row in tables.effects),
         "scheduler": _sum(row.scheduler_ns for row in tables.effects),
+        "neighbour": _sum(row.neighbour_ns for row in tables.effects),
         "sample": _sum(row.sample_ns for row in tables.effects),
         "engine": _sum(row.engine_cpu_ns for row in tables.system),
     }

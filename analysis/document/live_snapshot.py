@@ -251,7 +251,7 @@ def _cost(seen: Sequence[Seen]) -> float | None:
     if not cpu_ns or any(value is None for part in parts for value in part):
         return None
     engine_ns = sum(row.engine_cpu_ns for one in seen for row in one.system)
-    return (engine_ns + sum(value or 0 for part in parts for value in part)) / cpu_ns
+    return (engine_ns + sum(sum(row.costs_ns) for row in rows)) / cpu_ns
 
 
 def _engine(seen: Sequence[Seen], span_ns: int) -> float | None:

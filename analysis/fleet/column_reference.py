@@ -38,7 +38,8 @@ in row groups of their own, before other phases. The footer of each file holds t
 - **A recording is added once.** `source_id` names it in every row. `tlstax fleet` never counts the
   rows of one recording twice; who reads the files with another program while `tlstax fleet compact`
   runs may see a file and the compacted one for a moment.
-- **Nothing secret.** No SQL text, no payload, no key, no password, no address of a client.
+- **Nothing secret.** No SQL text, no payload, no key, no password. Addresses of clients are in
+  `client_net` only, and only their first bits, where --client-networks asked for it.
 
 The same tables for a ClickHouse server are in [fleet-clickhouse.sql](fleet-clickhouse.sql).
 """

@@ -24,6 +24,10 @@ TIERS: Final = {"10s": 10, "1m": 60, "1h": 3600}
 HOUR_NS: Final = 3_600_000_000_000
 DAY_NS: Final = 24 * HOUR_NS
 SECOND_NS: Final = 1_000_000_000
+NETWORKS_MOST: Final = 10
+"""Networks of an interval that have rows of their own in `client_net`."""
+OTHERS: Final = "others"
+"""The network of all others."""
 WALL: Final = "handshake_wall"
 """The phase of whole handshakes in `phase_latency`."""
 
@@ -174,19 +178,43 @@ class Loss(NamedTuple):
 
 
 class ClientNet(NamedTuple):
-    """Handshakes by network of the client. Only filled on request: the addresses are personal data.
+    """TLS handshakes by network of the client, only where --client-networks asked for it.
 
-    Captures hold no address of a client: `tlstax fleet add` leaves this table empty.
+    An address, even its first bits, may be personal data. Of each interval the 10 networks
+    with the most handshakes have a row, all others together have one: `others`.
     """
 
     host: _Host
     start_wall_ns: _Start
     source_id: _Source
-    network: Annotated[str, "address prefix of the clients, such as 192.0.2.0/24, or others"]
-    connection_count: Annotated[int, "connections"]
+    network: Annotated[
+        str,
+        "address prefix of the clients, such as 192.0.2.0/24; unix, unknown (the socket was not "
+        "seen), or others",
+    ]
+    connection_count: Annotated[int, "TLS connections: their handshakes, with any outcome"]
     full_count: Annotated[int, "successful handshakes that were not resumed"]
     resumed_count: Annotated[int, "successful handshakes that were resumed"]
     failed_count: Annotated[int, "handshakes that failed or were abandoned"]
+
+
+class RecordSplit(NamedTuple):
+    """An estimate: how much of the commands of level `flow` was encrypting and framing records.
+
+    By CPU samples: of a whole recording, or of an hour of a watch, with 1,000 samples of commands
+    or more. It is in `record_crypto_ns` of its intervals, too; what was split at boundaries of
+    records has no row here.
+    """
+
+    host: _Host
+    start_wall_ns: _Start
+    source_id: _Source
+    command_cpu_ns: Annotated[int, "CPU time of commands that was split"]
+    record_crypto_ns: Annotated[int, "part of it: the estimate"]
+    low_ns: Annotated[int, "lower end of its 95 % interval, or of the range of few samples"]
+    high_ns: Annotated[int, "upper end"]
+    sample_count: Annotated[int, "CPU samples of commands"]
+    record_sample_count: Annotated[int, "those of them in record crypto"]
 
 
 class Finding(NamedTuple):
@@ -260,13 +288,14 @@ Row = (
     | PhaseLatency
     | Loss
     | ClientNet
+    | RecordSplit
     | Finding
     | Stacks
     | Stack
     | Frame
 )
 TABLES: Final[tuple[type[Row], ...]] = get_args(Row)
-HOURLY: Final[frozenset[type[Row]]] = frozenset({Host, Finding, Stacks, Stack, Frame})
+HOURLY: Final[frozenset[type[Row]]] = frozenset({Host, RecordSplit, Finding, Stacks, Stack, Frame})
 """Tables of the tier 1h only."""
 SHARED: Final[frozenset[type[Row]]] = frozenset({Stack, Frame})
 """Tables whose rows belong to no host: the same row may come from several recordings."""

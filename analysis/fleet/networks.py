@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Client networks that resume, or fail, more or less often than before."""
+"""Client networks: those of a host, and those that resume or fail otherwise than before."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -10,9 +10,9 @@ import numpy.typing as npt
 from tlstax.analysis.fleet import metric_changes
 from tlstax.analysis.fleet.engines.engine import Engine
 from tlstax.analysis.fleet.figures import HOSTS
-from tlstax.analysis.fleet.host_sums import Span, numbered
+from tlstax.analysis.fleet.host_sums import Span, literal, numbered
 from tlstax.analysis.fleet.metrics import BY_NAME, Metric
-from tlstax.analysis.model.fleet import ChangeGroup
+from tlstax.analysis.model.fleet import ChangeGroup, NetworkLine
 from tlstax.analysis.quantities import share_text
 from tlstax.analysis.statistics import medians, verdicts
 from tlstax.analysis.statistics.medians import Estimate
@@ -76,6 +76,28 @@ def changes(engine: Engine, before: Span, after: Span, hosts: set[str]) -> list[
         if is_counting and verdict in (verdicts.MORE, verdicts.LESS):
             groups.append(_group(test, found, verdict))
     return groups
+
+
+def of_host(engine: Engine, span: Span, host: str) -> list[NetworkLine]:
+    """The networks of the clients of a host, as far as they were recorded."""
+    names = ("connection_count", *_COUNTS)
+    parts = ", ".join(f"CAST(SUM({name}) AS BIGINT) AS {name}" for name in names)
+    rows = engine.query(
+        f"SELECT network, {parts} FROM client_net WHERE {span.condition} "
+        f"AND host = {literal(host)} GROUP BY network ORDER BY network"
+    ).to_pylist()
+    least = BY_NAME["resumed_share"].least_below
+    return [
+        NetworkLine(
+            row["network"],
+            row["connection_count"],
+            row["full_count"],
+            row["resumed_count"],
+            row["failed_count"],
+            not row["resumed_count"] and row["full_count"] >= least,
+        )
+        for row in sorted(rows, key=lambda row: -row["connection_count"])
+    ]
 
 
 def _sums(engine: Engine, before: Span, after: Span) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis import quantities
-from tlstax.analysis.fleet import columns, host_sums, latencies
+from tlstax.analysis.fleet import columns, host_sums, latencies, networks
 from tlstax.analysis.fleet.engines.engine import Engine
 from tlstax.analysis.fleet.figures import far_out, figure, hosts_text, value_text
 from tlstax.analysis.fleet.host_sums import FACTS, Facts, Span, Sums, literal
@@ -35,7 +35,8 @@ def explain(question: Question, host: str) -> FleetExplanation:
     span = question.span()
     tier = question.tier_for(span)
     tables = (columns.Interval, columns.Host, columns.Finding, columns.Ledger, columns.Handshake)
-    with question.ask(span, tier, (*tables, columns.PhaseLatency)) as (engine, left_out):
+    asked = (*tables, columns.PhaseLatency, columns.ClientNet)
+    with question.ask(span, tier, asked) as (engine, left_out):
         known = host_sums.facts(engine, span)
         if host not in known:
             raise TlstaxError(
@@ -51,6 +52,7 @@ def explain(question: Question, host: str) -> FleetExplanation:
         phases = _phases(engine, span, host)
         shakes = _handshakes(engine, span, host)
         walls = latencies.by_host(engine, span, host=host)
+        of_clients = networks.of_host(engine, span, host)
     lines = _lines(sums, host)
     return FleetExplanation(
         FLEET_VERSION,
@@ -66,6 +68,7 @@ def explain(question: Question, host: str) -> FleetExplanation:
         phases,
         shakes,
         [latencies.line(host, phase, mine.buckets, mine.counts) for phase, mine in walls.items()],
+        of_clients,
     )
 
 

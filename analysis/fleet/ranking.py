@@ -2,7 +2,8 @@
 """`tlstax fleet top`: which hosts have most of something, and which findings most hosts."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -11,9 +12,10 @@ from tlstax.analysis import quantities
 from tlstax.analysis.fleet import columns, host_sums, latencies, metrics
 from tlstax.analysis.fleet.engines.engine import Engine
 from tlstax.analysis.fleet.figures import far_out, figure, value_text
-from tlstax.analysis.fleet.host_sums import Facts, Span
-from tlstax.analysis.fleet.metrics import SUMS, Metric
+from tlstax.analysis.fleet.host_sums import Facts, Span, Sums
+from tlstax.analysis.fleet.metrics import BY_NAME, SUMS, Metric
 from tlstax.analysis.fleet.question import Question, facts_of
+from tlstax.analysis.fleet.rollup.record_split import LEAST_SAMPLES
 from tlstax.analysis.model.fleet import (
     FLEET_VERSION,
     Figure,
@@ -30,6 +32,7 @@ _SHARE_MOST: Final = 1e6
 """No recording has a finding with a larger share: such a row is damaged."""
 _LEAST_SPREAD: Final = 1e-9
 """Values that differ by a smaller share are equal but for the order in which they were added."""
+_NO_BOUNDS: Final[Mapping[str, tuple[float, float]]] = MappingProxyType({})
 _ADDED_UP: Final = ("cpus", "per_second")
 
 
@@ -39,14 +42,18 @@ def top(question: Question, metric: Metric, most: int, group_by: str, phase: str
     tier = question.tier_for(span)
     tables = [columns.Interval, columns.Host, columns.Finding]
     tables += [columns.PhaseLatency] if group_by else []
+    needs_records = SUMS[metric.above].when == "record"
+    tables += [columns.RecordSplit] if needs_records else []
     with question.ask(span, tier, tables) as (engine, left_out):
         known = host_sums.facts(engine, span)
         hosts = host_sums.chosen(known, question.hosts)
-        sums = host_sums.kept(host_sums.over(engine, span, [metric]), hosts)
+        wanted = [metric, *([BY_NAME["record_crypto_ns"]] if needs_records else [])]
+        sums = host_sums.kept(host_sums.over(engine, span, wanted), hosts)
+        bounds = _bounds_of_records(engine, span, sums, metric) if needs_records else {}
         found = findings(engine, span, hosts)
         grouped = latencies.by_fact(engine, span, known, hosts, group_by, phase) if group_by else []
     values = sums.of(metric)
-    lines, far_count = _lines(question, metric, sums.hosts, values, known, most)
+    lines, far_count = _lines(question, metric, sums.hosts, values, known, most, bounds)
     fleet = figure(values)
     ordered = values[np.isfinite(values)]
     return FleetTop(
@@ -65,6 +72,35 @@ def top(question: Question, metric: Metric, most: int, group_by: str, phase: str
     )
 
 
+def _bounds_of_records(
+    engine: Engine, span: Span, sums: Sums, metric: Metric
+) -> dict[str, tuple[float, float]]:
+    """The bounds of a metric that record crypto is a part of, by host with an estimate.
+
+    Relative errors of hours are taken to go the same way: the bounds of a sum are wider than they
+    need be. What was split at boundaries of records has no bounds.
+    """
+    rows = engine.query(
+        "SELECT host, SUM(CAST(record_crypto_ns AS DOUBLE)) AS crypto_ns, "
+        "SUM(CAST(low_ns AS DOUBLE)) AS low_ns, SUM(CAST(high_ns AS DOUBLE)) AS high_ns "
+        f"FROM record_split WHERE {host_sums.in_hours(span).condition} GROUP BY host"
+    ).to_pylist()
+    place = {host: at for at, host in enumerate(sums.hosts)}
+    values, records_ns = sums.of(metric), sums.by_name["records_ns"]
+    whole_ns = sums.by_name[metric.above]
+    made = {}
+    for row in rows:
+        at = place.get(row["host"], -1)
+        if at < 0 or not np.isfinite(values[at]) or not whole_ns[at] or not row["crypto_ns"]:
+            continue
+        part = values[at] * records_ns[at] / whole_ns[at]
+        low, high = (
+            float(part * (row[end] / row["crypto_ns"] - 1)) for end in ("low_ns", "high_ns")
+        )
+        made[row["host"]] = float(values[at]) + low, float(values[at]) + high
+    return made
+
+
 def _lines(
     question: Question,
     metric: Metric,
@@ -72,6 +108,7 @@ def _lines(
     values: Floats,
     known: Facts,
     most: int,
+    bounds: Mapping[str, tuple[float, float]] = _NO_BOUNDS,
 ) -> tuple[list[HostLine], int]:
     """The hosts that are shown, the largest first, and how many are far above the others."""
     bound = far_out(values)[1]
@@ -89,6 +126,8 @@ def _lines(
             value=plain[row],
             is_outlier=bool(plain[row] > bound),
             report=question.report(hosts[row]),
+            low=bounds[hosts[row]][0] if hosts[row] in bounds else None,
+            high=bounds[hosts[row]][1] if hosts[row] in bounds else None,
         )
         for row in order[: max(most, min(far_count, _OUTLIERS_MAX))]
     ]
@@ -121,8 +160,9 @@ def _sentence(metric: Metric, lines: Sequence[HostLine], far_count: int, fleet: 
         text = f"No host was seen enough for {metric.label}."
         if SUMS[metric.above].when == "record":
             text += (
-                " That needs captures: rollups of `tlstax watch` do not split records. Rank by "
-                "handshake_cpus instead (--by)."
+                " Records are split where their boundaries were probed, or at level flow by CPU "
+                f"samples of commands: {LEAST_SAMPLES:,} in a recording, or in an hour of raw "
+                "windows of a watch. Rank by handshake_cpus instead (--by)."
             )
         return text
     first = lines[0]

@@ -58,6 +58,11 @@ class HostLine:
     value: Annotated[float, "value of the metric"]
     is_outlier: Annotated[bool, "further above the other hosts than three times their middle half"]
     report: Report = ""
+    low: Annotated[
+        float | None,
+        "lower end of the 95 % interval where record crypto is estimated by CPU samples, or null",
+    ] = None
+    high: Annotated[float | None, "its upper end, or null"] = None
 
 
 @dataclass(frozen=True)
@@ -227,6 +232,18 @@ class HostFinding:
 
 
 @dataclass(frozen=True)
+class NetworkLine:
+    """TLS handshakes of the clients of one network with the host."""
+
+    network: Annotated[str, "first bits of their addresses; unix, unknown, or others"]
+    count: Annotated[int, "handshakes that were seen, with any outcome"]
+    full_count: Annotated[int, "successful ones that were not resumed"]
+    resumed_count: Annotated[int, "successful ones that were resumed"]
+    failed_count: Annotated[int, "those that failed or were abandoned"]
+    never_resumes: Annotated[bool, "none of 20 or more was resumed"]
+
+
+@dataclass(frozen=True)
 class FleetExplanation:
     """One host among its peers."""
 
@@ -243,6 +260,9 @@ class FleetExplanation:
     phases: Annotated[list[PhaseLine], "most time first"]
     handshakes: Annotated[list[HandshakeLine], "most frequent first"]
     latencies: Annotated[list[LatencyLine], "by phase"]
+    networks: Annotated[
+        list[NetworkLine], "most handshakes first; empty where no address was recorded"
+    ]
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class ProbeLine:
 class EffectLine:
     """One part of the overhead: predicted before the recording, and observed."""
 
-    name: Annotated[str, "probes, scheduler, samples, engine or all"]
+    name: Annotated[str, "probe, scheduler, neighbour, sample, engine or all"]
     label: Annotated[str, "for people"]
     predicted_share: Annotated[
         float | None, "predicted share of the server's CPU time; null = no prediction"

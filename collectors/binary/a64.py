@@ -221,6 +221,25 @@ def _moved_base(word: int) -> int | None:
     return None
 
 
+def number_set(word: int, known: tuple[int, int] | None) -> tuple[int, int] | None:
+    """The register that movz sets, or movk completes, and its number; else what stays `known`."""
+    register, shift = word & 31, 16 * (word >> 21 & 3)
+    part = (word >> 5 & 0xFFFF) << shift
+    if word & 0x7F800000 == 0x52800000:
+        return register, part
+    if known is None or known[0] not in written_registers(word):
+        return known
+    if word & 0xFF800000 == 0xF2800000:
+        return register, known[1] & ~(0xFFFF << shift) | part
+    return None
+
+
+def stack_by_register(word: int) -> tuple[int, int] | None:
+    """The sign and the register of `add sp, sp, x` and `sub sp, sp, x`."""
+    sign = {0x8B2063FF: 1, 0xCB2063FF: -1}.get(word & 0xFFE0FFFF)
+    return None if sign is None else (sign, word >> 16 & 31)
+
+
 def frame_set(word: int) -> int | None:
     """How far above SP an instruction sets x29."""
     added = added_immediate(word)

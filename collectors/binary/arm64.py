@@ -64,17 +64,21 @@ class Arm64(Machine):
 
     def moved(self, instruction: Instruction, depth: Depth) -> Depth:
         """See Machine."""
-        stack, frame = depth
+        stack, frame, number = depth
         change = a64.stack_change(instruction.word)
+        by_register = a64.stack_by_register(instruction.word)
+        if by_register and number and by_register[1] == number[0]:
+            change = "add", by_register[0] * number[1]
+        number = a64.number_set(instruction.word, number)
         if (above := a64.frame_set(instruction.word)) is not None:
             frame = None if stack is None else stack - above
         elif a64.FRAME in a64.written_registers(instruction.word):
             frame = None
         if change is None:
-            return Depth(stack, frame)
+            return Depth(stack, frame, number)
         kind, by = change
         base = {"add": stack, "frame": depth.frame}.get(kind)
-        return Depth(None if base is None else base - by, frame)
+        return Depth(None if base is None else base - by, frame, number)
 
     def is_table_jump(self, instruction: Instruction, code: bytes) -> bool:
         """See Machine."""

@@ -200,7 +200,9 @@ def depths(flow: Flow) -> dict[int, int | None]:
     while waiting:
         address = waiting.pop()
         state = states[address]
-        if address not in flow.calls:
+        if address in flow.calls:
+            state = state._replace(number=None)
+        else:
             state = flow.machine.moved(flow.at[address], state)
         for successor in flow.after[address]:
             if successor not in flow.at:
@@ -217,4 +219,5 @@ def _agreed(one: Depth, other: Depth) -> Depth:
     return Depth(
         one.stack if one.stack == other.stack else None,
         one.frame if one.frame == other.frame else None,
+        one.number if one.number == other.number else None,
     )

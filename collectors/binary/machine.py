@@ -29,6 +29,8 @@ class Depth(NamedTuple):
 
     stack: int | None
     frame: int | None
+    number: tuple[int, int] | None = None
+    """A register and the number that it was set to last, on machines that take large frames so."""
 
 
 class TrialForm(NamedTuple):

@@ -18,7 +18,6 @@ In a connect storm 4 % of the samples in libcrypto had no name, evidence or sour
 
 import re
 
-from tlstax.collectors.binary.code_evidence import classify
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.binary.machine import X86_64
 from tlstax.collectors.binary.source_files import SourceFiles
@@ -68,6 +67,9 @@ class NamelessFunctions:
     def _evidence(self, bounds: Bounds) -> str:
         if self._elf.machine != X86_64:
             return ""
+        # Its decoder is not installed on desks of other machines.
+        from tlstax.collectors.binary.code_evidence import classify
+
         size = min(bounds.end - bounds.start, FUNCTION_LIMIT_BYTES)
         code = self._elf.code_at(bounds.start, max(0, size))
         return classify(code, bounds.start, self._constant)

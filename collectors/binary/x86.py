@@ -78,7 +78,7 @@ class X86(Machine):
 
     def moved(self, instruction: Instruction, depth: Depth) -> Depth:
         """See Machine."""
-        stack, frame = depth
+        stack, frame, _ = depth
         mnemonic, to_stack = instruction.mnemonic, instruction.op0_register == Register.RSP
         if mnemonic == Mnemonic.LEAVE:
             return Depth(None if frame is None else frame - 8, None)

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_
 
 APPLICATION_ID: Final = 0x746C7378
 """SQLite application_id of a capture: the letters "tlsx"."""
-USER_VERSION: Final = 10
+USER_VERSION: Final = 11
 """SQLite user_version: the version of this schema. Older ones are read, see above."""
 
 
@@ -48,7 +48,8 @@ META_KEYS: Final = {
     "budget_choice": "planned use of the budget, as a sentence",
     "predicted_share": "expected overhead, as a share of the server's CPU time",
     "predicted_probe_share": "the part of the expected overhead for probe hits",
-    "predicted_scheduler_share": "the part of the expected overhead for scheduler events",
+    "predicted_scheduler_share": "the part of the expected overhead for the server's events",
+    "predicted_neighbour_share": "the part of it for the events of other processes",
     "predicted_sample_share": "the part of the expected overhead for CPU samples",
     "predicted_engine_share": "the part of the expected overhead for the tlstax process",
     "hit_cost_source": "where the overhead has the cost of a probe hit from: measured (in the "
@@ -75,6 +76,8 @@ META_KEYS: Final = {
     "probe_kind": "how uprobes are attached: uprobe_multi or perf_event",
     "functions": "primitives requested with --functions, by category or id",
     "missing_functions": "ids of requested primitives that the target does not define",
+    "client_networks": "bits of clients' IPv4 and IPv6 addresses in handshakes, such as 24,48; "
+    "absent = no address is recorded",
     "privacy": "what a capture never holds",
     "bpftrace_program": "the program that bpftrace ran",
     "bpftrace_sample_hz": "CPU samples per second and CPU that bpftrace took",
@@ -311,6 +314,11 @@ class Handshake(NamedTuple):
     group_name: Annotated[str, "key exchange group, or unknown"]
     resumed: Annotated[int | None, "1 resumed, 0 full, NULL not known"]
     side: Annotated[str, "side of the target: server, client or unknown"] = "unknown"
+    client_network: Annotated[
+        str,
+        "first bits of the client's address, such as 192.0.2.0/24; unix; unknown; '' = not asked "
+        "for, or the other end is no client",
+    ] = ""
 
 
 class Frame(NamedTuple):
@@ -452,7 +460,7 @@ class System(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """Overhead in a window: events of the whole host, times their cost on this host.
+    """Overhead in a window: events, times their cost on this host.
 
     The collector's own CPU time is `system.engine_cpu_ns`.
     """
@@ -462,8 +470,22 @@ class Effect(NamedTuple):
         int | None, "CPU time of the target with its ended threads; NULL = not known"
     ]
     probe_ns: Annotated[int | None, "probe hits times their cost; NULL = not known"]
-    scheduler_ns: Annotated[int | None, "programs at scheduler events; NULL = not known"]
+    scheduler_ns: Annotated[
+        int | None, "programs at its scheduler and socket events; NULL = not known"
+    ]
     sample_ns: Annotated[int | None, "programs at CPU samples; NULL = not known"]
+    neighbour_ns: Annotated[
+        int | None,
+        "the same programs at scheduler and socket events of other processes; NULL = it is in "
+        "`scheduler_ns`; since version 11",
+    ] = None
+
+    @property
+    def costs_ns(self) -> tuple[int, int, int, int]:
+        """Of probes, its events, other processes' events and samples; 0 for what is not known."""
+        causes = (self.probe_ns, self.scheduler_ns, self.neighbour_ns, self.sample_ns)
+        probe_ns, scheduler_ns, neighbour_ns, sample_ns = (value or 0 for value in causes)
+        return probe_ns, scheduler_ns, neighbour_ns, sample_ns
 
 
 class Status(NamedTuple):

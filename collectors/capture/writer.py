@@ -102,14 +102,18 @@ class CaptureWriter:
         """
         # A row is itself an iterable, of its values: the class distinguishes them.
         iterable = cast(Iterable[Row], (rows,) if isinstance(rows, TABLES) else rows)
-        batch: list[Row] = []
+        # Rows of a table go together, each table's in their order: those of stacks and of frames
+        # come in turns, and a statement for each row takes longer than the row.
+        batches: dict[type[Row], list[Row]] = {}
         for row in iterable:
-            if batch and (type(row) is not type(batch[0]) or len(batch) == _BATCH_ROWS):
-                self._insert(batch)
-                batch = []
+            batch = batches.setdefault(type(row), [])
             batch.append(row)
-        if batch:
-            self._insert(batch)
+            if len(batch) == _BATCH_ROWS:
+                self._insert(batch)
+                batch.clear()
+        for batch in batches.values():
+            if batch:
+                self._insert(batch)
 
     def commit(self) -> None:
         """Commit all rows added so far: they survive a crash of this process.

@@ -29,14 +29,8 @@ from tlstax.collectors.commands.attach_request import (
     settle_level,
 )
 from tlstax.collectors.commands.attach_several import attach_several, is_several
-from tlstax.collectors.commands.options import target_pid
+from tlstax.collectors.commands.options import remote_options, require_ssh, target_pid
 from tlstax.collectors.commands.progress import Progress
-from tlstax.collectors.commands.remote import (
-    attach_several_there,
-    attach_there,
-    remote_options,
-    require_ssh,
-)
 from tlstax.collectors.commands.stop_flag import StopFlag
 from tlstax.collectors.placement.return_probes import ACCEPT, return_probe_refused
 from tlstax.collectors.preflight.safety import Safety, at_level
@@ -65,17 +59,28 @@ def register(
     parser.set_defaults(run=run, headline=headline)
 
 
+def _run_there(options: argparse.Namespace) -> int:
+    # Only here: it is not needed to record on this host.
+    from tlstax.collectors.commands.remote import attach_several_there, attach_there
+
+    if is_several(options):
+        return attach_several_there(options)
+    options.pid = options.pids[0] if options.pids else None
+    require_place(options.output, options.force)
+    return attach_there(options)
+
+
 def run(options: argparse.Namespace) -> int:
     """Record until the time is up, Ctrl-C, or the end of the server."""
     settle_level(options)
     refuse_contradictions(options)
     require_ssh(options)
+    if options.ssh:
+        return _run_there(options)
     if is_several(options):
-        return attach_several_there(options) if options.ssh else attach_several(options)
+        return attach_several(options)
     options.pid = options.pids[0] if options.pids else None
     require_place(options.output, options.force)
-    if options.ssh:
-        return attach_there(options)
     pid = target_pid(options)
     stop = StopFlag()
     recorder, sources, safety = _begin(options, pid)

@@ -13,6 +13,7 @@ from tlstax.collectors.commands.options import (
     budget,
     duration,
     functions_option,
+    networks_option,
     share_of,
     target_options,
 )
@@ -112,6 +113,7 @@ def _add_client_options(parser: argparse.ArgumentParser) -> None:
         default="handshake",
         help="what to probe in clients; handshake adds no overhead to queries (%(default)s)",
     )
+    networks_option(parser)
 
 
 def _add_price_options(parser: argparse.ArgumentParser) -> None:
@@ -225,6 +227,7 @@ def request_for(
         accepted=tuple(options.accept),
         safety=safety,
         duration_s=options.duration_s,
+        network_bits=options.client_networks,
     )
 
 
@@ -251,6 +254,13 @@ def refuse_contradictions(options: argparse.Namespace) -> None:
             "give --level flow --calibrate",
             ExitCode.USAGE,
         )
+    if options.client_networks and options.level < Level.HANDSHAKE:
+        raise TlstaxError(
+            "--client-networks was given with --level sample",
+            "a network is that of a handshake, and that level records none",
+            "give --level handshake, or leave out one of them",
+            ExitCode.USAGE,
+        )
     if options.functions and (budgeted or options.level < Level.RECORD):
         raise TlstaxError(
             "--functions was given with --budget or a lower --level",
@@ -260,11 +270,16 @@ def refuse_contradictions(options: argparse.Namespace) -> None:
         )
 
     if registry.NATIVE not in options.collect and (
-        options.client or options.functions or budgeted or options.level < Level.RECORD
+        options.client
+        or options.functions
+        or options.client_networks
+        or budgeted
+        or options.level < Level.RECORD
     ):
         raise TlstaxError(
             "--collect without native was given with an option of the native engine",
-            "--client, --functions, --budget and --level work only with its probes",
+            "--client, --client-networks, --functions, --budget and --level work only with its "
+            "probes",
             "add native to --collect, or leave them out",
             ExitCode.USAGE,
         )

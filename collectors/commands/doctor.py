@@ -32,8 +32,7 @@ from tlstax.collectors.commands.hazard_text import (
     findings_verdict,
     render_findings,
 )
-from tlstax.collectors.commands.options import accept_option
-from tlstax.collectors.commands.remote import examine_there, remote_options, require_ssh
+from tlstax.collectors.commands.options import accept_option, remote_options, require_ssh
 from tlstax.collectors.host.checks import Answer, engines, examine_all, ready
 from tlstax.collectors.preflight.examination import examine
 from tlstax.collectors.process.mappings import require_proc
@@ -112,6 +111,8 @@ def examine_target_there(options: argparse.Namespace) -> int:
             "Give the process id, or run `tlstax doctor` there",
             ExitCode.USAGE,
         )
+    from tlstax.collectors.commands.remote import examine_there
+
     return show_findings(options.pid, examine_there(options), options.json)
 
 

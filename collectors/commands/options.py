@@ -2,6 +2,7 @@
 """Arguments that several commands take."""
 
 import argparse
+from collections.abc import Callable
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.process.control_groups import ID_LEAST, UID_LEAST, Group
@@ -12,6 +13,8 @@ DEFAULT_BUDGET = 0.05
 """The default budget, as a share of the server's CPU time. On a busy server dense windows then
 record thousands of commands per second; if everything fits, everything is on all the time."""
 NO_BUDGET = float("inf")
+DEFAULT_BITS6 = 48
+"""Of an IPv6 address: what a site usually has of its own."""
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
 
 
@@ -130,6 +133,31 @@ def accept_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def networks_option(parser: argparse.ArgumentParser) -> None:
+    """Add --client-networks."""
+    parser.add_argument(
+        "--client-networks",
+        type=networks,
+        metavar="BITS[,BITS6]",
+        help="also record from which network each handshake came: so many bits of an IPv4 address "
+        f"and of an IPv6 one ({DEFAULT_BITS6}), such as 24,48; even these may be personal data (no "
+        "address is recorded)",
+    )
+
+
+def networks(text: str) -> tuple[int, int]:
+    """Bits of IPv4 and IPv6 addresses of `24` or `24,48`."""
+    bits, comma, bits6 = text.partition(",")
+    bits6 = bits6 if comma else str(DEFAULT_BITS6)
+    is_number = all(one.isascii() and one.isdigit() and len(one) < 4 for one in (bits, bits6))
+    if not is_number or not (1 <= int(bits) <= 32 and 1 <= int(bits6) <= 128):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not 1 to 32 bits of an IPv4 address, or these and 1 to 128 of an IPv6 "
+            "one, such as 24,48"
+        )
+    return int(bits), int(bits6)
+
+
 def budget(text: str) -> float:
     """A share of the server's CPU time from `0.1%` to `50%`, or NO_BUDGET for `none`."""
     if text == "none":
@@ -152,3 +180,47 @@ def share_of(given: float | None, *, is_expensive: object) -> float | None:
     if given is None:
         return None if is_expensive else DEFAULT_BUDGET
     return None if given == NO_BUDGET else given
+
+
+def remote_options(parser: argparse.ArgumentParser) -> None:
+    """Add --ssh, --sudo and --remote-dir."""
+    from tlstax.collectors.remote.destination import directory_name, host_name
+
+    group = parser.add_argument_group("on another host")
+    group.add_argument(
+        "--ssh",
+        type=_checked(host_name),
+        metavar="[USER@]HOST",
+        help="the process runs there: its files are read and it is recorded over your own ssh; "
+        "nothing is installed or left there",
+    )
+    group.add_argument(
+        "--sudo", action="store_true", help="run the recorder there by sudo -n (docs/agentless.md)"
+    )
+    group.add_argument(
+        "--remote-dir",
+        type=_checked(directory_name),
+        metavar="DIR",
+        help="copy the recorder there instead of to memory-backed storage",
+    )
+
+
+def _checked(parse: Callable[[str], str]) -> Callable[[str], str]:
+    def checked(text: str) -> str:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return checked
+
+
+def require_ssh(options: argparse.Namespace) -> None:
+    """Raise TlstaxError (USAGE) for an option that means nothing without --ssh."""
+    if not options.ssh and (options.sudo or options.remote_dir):
+        raise TlstaxError(
+            "--sudo or --remote-dir was given without --ssh",
+            "they are about another host",
+            "Give --ssh HOST, too",
+            ExitCode.USAGE,
+        )

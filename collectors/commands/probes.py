@@ -25,11 +25,11 @@ from tlstax.collectors.commands import programs
 from tlstax.collectors.commands.options import (
     accept_option,
     functions_option,
+    remote_options,
+    require_ssh,
     target_options,
     target_pid,
 )
-from tlstax.collectors.commands.plan_text import as_document, as_lines
-from tlstax.collectors.commands.remote import plan_elsewhere, remote_options, require_ssh
 from tlstax.probes.model import Level
 
 if TYPE_CHECKING:
@@ -88,16 +88,6 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run_plan(options: argparse.Namespace) -> int:
     """Print the plan. Raises TlstaxError when the process cannot be measured."""
-    # The planner belongs to a later stage; only this command imports it.
-    from tlstax.collectors.host.probe_costs.costs import this_host_costs
-    from tlstax.collectors.host.probe_costs.prices import tell_unmeasured
-    from tlstax.collectors.placement.placement import plan
-    from tlstax.collectors.preflight.examination import examine
-    from tlstax.collectors.preflight.safety import at_level, restrictions
-    from tlstax.collectors.process.target import open_target
-    from tlstax.collectors.process.usable_cpus import usable_cpus_count
-    from tlstax.probes.definitions import load_definitions
-
     require_ssh(options)
     if options.calibrate and not (options.output and options.level == Level.FLOW.name.lower()):
         raise TlstaxError(
@@ -110,6 +100,21 @@ def run_plan(options: argparse.Namespace) -> int:
         return _plan_there(options)
     if options.output:
         return _write_plan_file(options)
+    return _print_plan(options)
+
+
+def _print_plan(options: argparse.Namespace) -> int:
+    # The planner belongs to a later stage; only this command imports it.
+    from tlstax.collectors.commands.plan_text import as_document, as_lines
+    from tlstax.collectors.host.probe_costs.costs import this_host_costs
+    from tlstax.collectors.host.probe_costs.prices import tell_unmeasured
+    from tlstax.collectors.placement.placement import plan
+    from tlstax.collectors.preflight.examination import examine
+    from tlstax.collectors.preflight.safety import at_level, restrictions
+    from tlstax.collectors.process.target import open_target
+    from tlstax.collectors.process.usable_cpus import usable_cpus_count
+    from tlstax.probes.definitions import load_definitions
+
     definitions = load_definitions(options.definitions)
     pid = target_pid(options)
     target = open_target(pid)
@@ -143,6 +148,9 @@ def _with_notes(planned: "Plan", safety: "Safety") -> "Plan":
 
 def _plan_there(options: argparse.Namespace) -> int:
     """Print or write the plan for a process of another host."""
+    from tlstax.collectors.commands.plan_text import as_document, as_lines
+    from tlstax.collectors.commands.remote import plan_elsewhere
+
     if options.functions:
         raise TlstaxError(
             "--functions was given with --ssh",
@@ -193,7 +201,7 @@ def _write_plan_file(options: argparse.Namespace) -> int:
         asked = (pid, Level.RECORD, options.definitions, role, safety.limits)
         stretches = plan_in_child(*asked)[1]
     text = plan_file_text(target, planned, safety, functions, stretches)
-    made = process_tables(pid) if safety.user_stacks else None
+    made = process_tables(pid, known=target.objects) if safety.user_stacks else None
     write_plan_file(options.output, text, options.force)  # first: it refuses where one exists
     try:
         tables = write_tables(options.output, made, options.force)

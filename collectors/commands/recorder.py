@@ -11,12 +11,15 @@ Its SHA-256 is printed, for a line of sudoers.
 """
 
 import argparse
+import errno
 import hashlib
+import os
 import sys
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.host.executable import MACHINES, machine_of, recorder_path
+from tlstax.collectors.host.kept_file import put_whole
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -42,13 +45,10 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def run(options: argparse.Namespace) -> int:
     """Copy the executable."""
-    source, is_created = recorder_path(options.arch), False
+    source = recorder_path(options.arch)
     try:
         content = source.read_bytes()
-        with options.output.open("wb" if options.force else "xb") as file:
-            is_created = True
-            file.write(content)
-        options.output.chmod(0o755)
+        _write(options.output, content, options.force)
     except FileExistsError:
         raise _unwritable(
             options.output,
@@ -57,8 +57,6 @@ def run(options: argparse.Namespace) -> int:
             ExitCode.USAGE,
         ) from None
     except OSError as error:
-        if is_created and options.output.is_file():  # half an executable is of no use
-            options.output.unlink(missing_ok=True)
         reason = error.strerror or str(error)
         raise _unwritable(
             options.output, reason, "choose another directory", ExitCode.IO
@@ -69,6 +67,16 @@ def run(options: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     return int(ExitCode.OK)
+
+
+def _write(path: Path, content: bytes, force: bool) -> None:
+    """Put it there whole, or leave what is there as it was."""
+    if os.path.lexists(path):
+        if not force:
+            raise FileExistsError(path)
+        if not path.is_file() and not path.is_symlink():
+            raise OSError(errno.EINVAL, "it is there and is no file")
+    put_whole(path, content, 0o755)
 
 
 def _unwritable(path: Path, why: str, do: str, code: ExitCode) -> TlstaxError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Options and actions of the commands that take --ssh."""
+"""Actions of the commands that take --ssh."""
 
 import argparse
 import re
@@ -33,50 +33,6 @@ if TYPE_CHECKING:
     from tlstax.collectors.remote.image import Image
     from tlstax.collectors.remote.remote_plan import PlanRequest, RemotePlan
     from tlstax.collectors.remote.remote_recording import RecordRequest, RemoteRecordings
-
-
-def remote_options(parser: argparse.ArgumentParser) -> None:
-    """Add --ssh, --sudo and --remote-dir."""
-    from tlstax.collectors.remote.destination import directory_name, host_name
-
-    group = parser.add_argument_group("on another host")
-    group.add_argument(
-        "--ssh",
-        type=_checked(host_name),
-        metavar="[USER@]HOST",
-        help="the process runs there: its files are read and it is recorded over your own ssh; "
-        "nothing is installed or left there",
-    )
-    group.add_argument(
-        "--sudo", action="store_true", help="run the recorder there by sudo -n (docs/agentless.md)"
-    )
-    group.add_argument(
-        "--remote-dir",
-        type=_checked(directory_name),
-        metavar="DIR",
-        help="copy the recorder there instead of to memory-backed storage",
-    )
-
-
-def _checked(parse: Callable[[str], str]) -> Callable[[str], str]:
-    def checked(text: str) -> str:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return checked
-
-
-def require_ssh(options: argparse.Namespace) -> None:
-    """Raise TlstaxError (USAGE) for an option that means nothing without --ssh."""
-    if not options.ssh and (options.sudo or options.remote_dir):
-        raise TlstaxError(
-            "--sudo or --remote-dir was given without --ssh",
-            "they are about another host",
-            "Give --ssh HOST, too",
-            ExitCode.USAGE,
-        )
 
 
 def attach_there(options: argparse.Namespace) -> int:
@@ -170,6 +126,7 @@ def _record_request(options: argparse.Namespace, output: Path) -> "RecordRequest
         unwind_tables=options.stacks != "frame-pointers",
         budget=budget_share(options),
         budget_is_default=options.budget is None,
+        network_bits=options.client_networks,
     )
 
 
@@ -253,6 +210,7 @@ def _plan_request(options: argparse.Namespace) -> "PlanRequest":
         group,
         has_stretches=bool(options.calibrate),
         chooses_level=getattr(options, "chooses_level", False),
+        has_networks=getattr(options, "client_networks", None) is not None,
     )
 
 

@@ -17,7 +17,6 @@ cannot be recorded, or the one of --pid has ended; 6 the folder cannot be writte
 import argparse
 import hashlib
 import os
-import platform
 import re
 import sys
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from tlstax.collectors.commands.options import (
     budget,
     group_of,
     group_options,
+    networks_option,
 )
 from tlstax.collectors.commands.stop_flag import StopFlag
 from tlstax.collectors.process.control_groups import ID_LEAST, Group
@@ -52,8 +52,13 @@ _LOOPBACK: Final = "127.0.0.1"
 _DAY_S: Final = 86400
 _UNITS_S: Final = {"h": 3600, "d": _DAY_S}
 _EVERY_S: Final = {"10s": 10, "60s": 60, "1m": 60}
-_ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
-"""Read by numpy's OpenBLAS and by pyarrow when they are imported."""
+_SMALL: Final = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
+"""Read by numpy's OpenBLAS and by pyarrow when they are imported; children inherit it. One thread,
+not one for each CPU; and the C library's memory, as Arrow's own allocator keeps what was freed."""
 
 
 class Sinks(Protocol):
@@ -128,6 +133,7 @@ def register(
         help="send the largest stacks of each hour there as OTLP profiles, which OTLP still "
         "develops, when the hour is over",
     )  # fmt: skip
+    networks_option(parser)
     parser.add_argument("--host", default="", metavar="NAME", help="name of the host in the data")
     parser.add_argument("--cluster", default="", metavar="NAME", help="cluster that it is of")
     accept_option(parser)
@@ -207,14 +213,17 @@ def run(options: argparse.Namespace) -> int:
         )
     _refuse_with_all(options)
     group = _group(options)
-    for name in _ONE_THREAD:  # else one for each CPU; children inherit it
-        os.environ.setdefault(name, "1")
+    for name, value in _SMALL.items():
+        os.environ.setdefault(name, value)
     stop = StopFlag()
     share = None if options.budget == NO_BUDGET else options.budget
     watched = Watched(
-        *(options.name, options.pid, share, WINDOW_S), accepted=options.accept, group=group
+        *(options.name, options.pid, share, WINDOW_S),
+        accepted=options.accept,
+        group=group,
+        network_bits=options.client_networks,
     )
-    options.host = options.host or platform.node()
+    options.host = options.host or os.uname().nodename
     sinks = options.sinks(
         *(options.output, options.cluster, options.every, options.keep),
         *(options.otlp_profiles or "", options.all),

@@ -11,12 +11,11 @@ kernel's errno.
 
 import ctypes
 import os
-import platform
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
 
-SYS_PERF_EVENT_OPEN, SYS_BPF = (241, 280) if platform.machine() == "aarch64" else (298, 321)
+SYS_PERF_EVENT_OPEN, SYS_BPF = (241, 280) if os.uname().machine == "aarch64" else (298, 321)
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long

@@ -9,7 +9,6 @@ tried first: if no mapping appears there, the trial is inconclusive and the resu
 
 import ctypes
 import os
-import platform
 from contextlib import ExitStack
 from typing import Final
 
@@ -36,7 +35,7 @@ def emulated_forms() -> frozenset[str]:
     Needs the rights to attach a probe, and uprobe_multi links: kernels without them emulate
     none of the forms. Forks, so call it while this process has one thread.
     """
-    name = {uname: machine for machine, uname in SUPPORTED.items()}.get(platform.machine())
+    name = {uname: machine for machine, uname in SUPPORTED.items()}.get(os.uname().machine)
     if name is None:
         return frozenset()
     forms = {"control": CONTROL, **machine_of(name).trial_forms}

@@ -3,9 +3,10 @@
 
 import ctypes
 import os
-from importlib import resources
+from pathlib import Path
 from typing import Final
 
+from tlstax import probes
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.libbpf import open_library
 from tlstax.collectors.host.settings import LackError
@@ -36,14 +37,11 @@ def _load(library: ctypes.CDLL, path: str) -> None:
 
 def engine_object() -> str:
     """Load every bundled BPF object, but the one that only newer kernels take (`GUARDED`)."""
-    folder = resources.files("tlstax.probes").joinpath("bpf")
-    objects = [entry for entry in folder.iterdir() if entry.name.endswith(".bpf.o")]
-    objects = [entry for entry in objects if entry.name != GUARDED]
-    objects.sort(key=lambda entry: entry.name)
+    folder = Path(probes.__file__).with_name("bpf")
+    objects = sorted(path for path in folder.glob("*.bpf.o") if path.name != GUARDED)
     if not objects:
         raise LackError("not built")
     library = open_library()
-    for entry in objects:
-        with resources.as_file(entry) as path:
-            _load(library, str(path))
-    return "the verifier took " + ", ".join(entry.name for entry in objects)
+    for path in objects:
+        _load(library, str(path))
+    return "the verifier took " + ", ".join(path.name for path in objects)

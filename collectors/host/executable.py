@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The static recorder's executables, as `make recorder` built them, or as the wheel holds them."""
 
-import platform
+import os
 from pathlib import Path
 from typing import Final
 
@@ -22,12 +22,12 @@ def recorder_path(machine: str = "") -> Path:
     The files in FOLDER tell by their ELF header what they are for, whatever they are called.
     Raises TlstaxError (HOST) if none is for that machine.
     """
-    wanted = machine or platform.machine()
+    wanted = machine or os.uname().machine
     wanted = _ALIASES.get(wanted.lower(), wanted)
     found = {machine_of(path): path for path in sorted(FOLDER.glob(f"{NAME}*"))}
     if wanted in found:
         return found[wanted]
-    command = "make recorder" if wanted == platform.machine() else f"make recorder ARCH={wanted}"
+    command = "make recorder" if wanted == os.uname().machine else f"make recorder ARCH={wanted}"
     present = ", ".join(sorted(name for name in found if name))
     raise TlstaxError(
         f"{NAME} for {wanted} is missing",

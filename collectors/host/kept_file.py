@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Files that are kept for the next run: private, whole or not there."""
 
+import errno
 import os
+import stat
 from pathlib import Path
+from typing import Final
+
+BYTES_MOST: Final = 1 << 26
 
 
 def keep_file(path: Path, content: bytes, folder_mode: int = 0o700) -> None:
@@ -12,12 +17,33 @@ def keep_file(path: Path, content: bytes, folder_mode: int = 0o700) -> None:
     one.
     """
     path.parent.mkdir(mode=folder_mode, parents=True, exist_ok=True)
+    put_whole(path, content, 0o600)
+
+
+def put_whole(path: Path, content: bytes, mode: int) -> None:
+    """Put a file there with these permissions, or leave what is there; raises OSError."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     scratch.unlink(missing_ok=True)  # of a process that was killed
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with open(os.open(scratch, flags, 0o600), "wb") as file:
             file.write(content)
+            os.fchmod(file.fileno(), mode)
         scratch.replace(path)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def read_kept(path: Path) -> bytes:
+    """A file that this user, or root, has kept; a link, a pipe or a device is never read.
+
+    Raises OSError, also if others could have written it, or if it is larger than BYTES_MOST.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(path, flags), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_size > BYTES_MOST:
+            raise OSError(errno.EINVAL, "it is not a file that was kept")
+        if found.st_uid not in (0, os.geteuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise OSError(errno.EPERM, "others can write it")
+        return file.read(BYTES_MOST)

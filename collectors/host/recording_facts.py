@@ -2,9 +2,8 @@
 """Facts that a capture holds once: its recording and the host."""
 
 import os
-import platform
-import secrets
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -14,6 +13,7 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.host.clock import monotonic_ns
 
 PRIVACY: Final = "no payload, SQL text, key, password or pointer is recorded"
+_NETWORKS: Final = "; of clients' addresses the first bits are, see client_networks"
 CRYPTO_FLAGS: Final = frozenset(
     ("aes", "pclmulqdq", "sha_ni", "avx", "avx2", "avx512f", "vaes", "vpclmulqdq", "bmi2", "adx")
 )
@@ -25,19 +25,24 @@ def recording_facts(engine: str, level: str, **further: object) -> list[schema.M
         "tlstax_version": __version__,
         "created_wall_ns": time.time_ns(),
         "monotonic_anchor_ns": monotonic_ns(),
-        "hostname": platform.node(),
-        "kernel": platform.release(),
+        "hostname": os.uname().nodename,
+        "kernel": os.uname().release,
         "engine": engine,
         "command_level": level,
         **further,
-        "privacy": PRIVACY,
+        "privacy": privacy(further),
     }
     return [schema.Meta(key, str(value)) for key, value in values.items()]
 
 
+def privacy(facts: Mapping[str, object]) -> str:
+    """What a capture with these facts never holds."""
+    return PRIVACY + _NETWORKS * ("client_networks" in facts)
+
+
 def new_recording_id() -> str:
     """What tells the captures of one recording of several servers from those of others."""
-    return secrets.token_hex(8)
+    return os.urandom(8).hex()
 
 
 def cpu_facts() -> dict[str, object]:

@@ -8,7 +8,6 @@ those of proc(5), capabilities(7) and perf_event_open(2).
 import ctypes
 import importlib.util
 import os
-import platform
 import re
 import resource
 import shutil
@@ -47,9 +46,9 @@ def _status(name: str) -> str:
 
 def machine() -> str:
     """Probes are placed by disassembly, which knows x86-64 and arm64."""
-    if platform.machine() not in SUPPORTED.values():
-        raise LackError(f"this machine is {platform.machine()}")
-    return f"{platform.machine()}, kernel {platform.release()}"
+    if os.uname().machine not in SUPPORTED.values():
+        raise LackError(f"this machine is {os.uname().machine}")
+    return f"{os.uname().machine}, kernel {os.uname().release}"
 
 
 def privileges() -> str:
@@ -141,7 +140,7 @@ def locked_memory() -> str:
         return "unlimited" if limit == resource.RLIM_INFINITY else f"{limit // 1024} KiB"
 
     found = f"{shown(soft)} (hard limit {shown(hard)})"
-    major, minor = (int(part) for part in platform.release().split(".")[:2])
+    major, minor = (int(part) for part in os.uname().release.split(".")[:2])
     needed = 64 * 1024 * 1024
     may_raise = int(_status("CapEff"), 16) >> CAPABILITY_BITS["CAP_SYS_RESOURCE"] & 1
     small = hard != resource.RLIM_INFINITY and hard < needed

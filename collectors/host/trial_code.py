@@ -3,7 +3,6 @@
 
 import ctypes
 import os
-import platform
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,7 +11,7 @@ from typing import Final
 from tlstax.collectors.host import bpf
 
 PAGE_BYTES = 4096
-IS_ARM64: Final = platform.machine() == "aarch64"
+IS_ARM64: Final = os.uname().machine == "aarch64"
 RETURN: Final = b"\xc0\x03\x5f\xd6" if IS_ARM64 else b"\xc3"
 # An instruction that every kernel emulates (one trap): b to the next one; nop.
 EMULATED: Final = b"\x01\x00\x00\x14" if IS_ARM64 else b"\x90"

@@ -16,6 +16,10 @@ KERNEL_EVENTS: Final = {
 }
 
 
+SOCKET_BOUNDARY: Final = "handshake_socket"
+"""The boundary at which a connection gets its socket."""
+
+
 @dataclass(frozen=True)
 class Site:
     """One probe to attach.
@@ -120,6 +124,22 @@ class Plan:
         """The same probes with what a hit of each costs on a host."""
         sites = priced_sites(self.sites, host_costs.prices)
         return replace(self, sites=sites, host_costs=host_costs)
+
+    def as_asked(self, *, networks: bool) -> "Plan":
+        """The plan without what only serves the networks of clients, unless these are asked for."""
+        if networks:
+            return self
+        return replace(
+            self,
+            sites=tuple(site for site in self.sites if site.boundary != SOCKET_BOUNDARY),
+            missing=tuple(lost for lost in self.missing if lost.boundary != SOCKET_BOUNDARY),
+            refused=tuple(one for one in self.refused if one.boundary != SOCKET_BOUNDARY),
+        )
+
+    @property
+    def has_networks(self) -> bool:
+        """Whether it is seen from where clients connect."""
+        return any(site.boundary == SOCKET_BOUNDARY for site in self.sites)
 
     @property
     def is_flow(self) -> bool:

@@ -15,13 +15,13 @@ from typing import Final
 
 from tlstax import cache_directory
 from tlstax.collectors.binary.rooted_files import path_below
-from tlstax.collectors.host.kept_file import keep_file
+from tlstax.collectors.host.kept_file import keep_file, read_kept
 from tlstax.collectors.host.probe_costs.prices import HostCosts
 from tlstax.collectors.placement.model import Limits, Plan
 from tlstax.collectors.placement.plan_text import NoFitError, from_text, in_order, text_of, to_text
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.process.target import Target
-from tlstax.probes.model import Definition, Level
+from tlstax.probes.model import Level
 
 FOLDER: Final = "plans"
 PLANS_MOST: Final = 64
@@ -34,25 +34,31 @@ _DEBUG: Final = Path("usr/lib/debug")
 
 def key_of(
     target: Target,
-    definitions: Sequence[Definition],
+    definitions: Sequence[bytes],
     level: Level,
     role: str,
     host_costs: HostCosts,
     limits: Limits,
 ) -> str:
-    """What the plan of a process depends on, as one name."""
+    """What the plan of a process depends on, as one name. `definitions`: their files' contents."""
     digest = hashlib.sha256()
-    for part in (*_code(), text_of([definitions, level, role, host_costs, limits])):
+    of_files = (hashlib.sha256(content).hexdigest() for content in definitions)
+    for part in (*_code(), *of_files, text_of([level, role, host_costs, limits])):
         digest.update(part.encode() + b"\0")
     for mapped in in_order(target.objects):
         digest.update("\0".join(_identity(target, mapped)).encode(errors="surrogateescape"))
     return digest.hexdigest()[:40]
 
 
+def has_plans() -> bool:
+    """Whether any plan may be kept."""
+    return (cache_directory() / FOLDER).is_dir()
+
+
 def kept_plan(key: str, target: Target) -> Plan | None:
     """The plan of that name, for this process; None if there is none that fits."""
     try:
-        return from_text(_path(key).read_text(encoding="utf-8"), target.pid, target.objects)
+        return from_text(read_kept(_path(key)).decode(), target.pid, target.objects)
     except (OSError, ValueError, NoFitError):
         return None
 

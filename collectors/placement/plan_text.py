@@ -18,6 +18,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 from tlstax.collectors.placement.model import Plan, RoleMark
 from tlstax.collectors.process.mappings import MappedObject
 
+_PLAIN: Final = (str, int, float, bool, type(None))
 _DAMAGES: Final = (
     AttributeError,
     LookupError,
@@ -72,6 +73,8 @@ def in_order(objects: Sequence[MappedObject]) -> list[MappedObject]:
 
 
 def _plain(value: Any, objects: Sequence[MappedObject]) -> Any:
+    if type(value) in _PLAIN:  # most are
+        return value
     if isinstance(value, MappedObject):
         return objects.index(value)
     if isinstance(value, RoleMark):
@@ -104,6 +107,8 @@ def _relative(span: tuple[int, int], objects: Sequence[MappedObject]) -> list[in
 
 def _made(kind: Any, value: Any, objects: Sequence[MappedObject]) -> Any:
     """A value of a type from what _plain() made of it."""
+    if kind in (str, int, bool) and type(value) is kind:  # most are
+        return value
     if kind is MappedObject:
         return objects[_number(value)]
     if kind is RoleMark:

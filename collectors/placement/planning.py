@@ -3,11 +3,13 @@
 
 Planning needs a disassembler and an ELF reader (about 17 MB and 0.1 s). `plan_in_child` runs it in
 a forked child and returns the result: the process that stays attached for hours loads neither.
-This module must not import them.
+This module must not import them. A plan that is kept needs neither, and no child.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from tlstax import TlstaxError
 from tlstax.collectors.host.child import run_in_child
@@ -25,45 +27,86 @@ def plan_in_child(
     role: str = "server",
     limits: Limits = NO_LIMITS,
     proc: Path = PROC,
+    *,
+    networks: bool = False,
 ) -> tuple[Target, Plan]:
     """Read the process and plan its probes, in a forked child that has ended on return.
 
     `extra` is a directory of further definitions; `proc` as in `process.mappings`: for another host
-    than this one the default costs are used. Hits are priced for the CPUs that the process may use;
+    than this one the default costs are used. `networks`: also probe what tells from where clients
+    connect. Hits are priced for the CPUs that the process may use;
     where the probes are does not depend on that. Raises what open_target, load_definitions and
     plan raise (TlstaxError); call it before starting threads.
     """
-    target, made, notes = run_in_child(
-        f"Examining process {pid}", lambda: _plan(pid, level, extra, role, limits, proc)
-    )
+    asked = _Asked(pid, level, extra, role, limits, proc, networks)
+    with suppress(OSError):  # it has ended: the child says so
+        kept = _kept(asked)
+        if kept is not None:
+            return kept
+    target, made, notes = run_in_child(f"Examining process {pid}", lambda: _plan(asked))
     for note in notes:
         tell_unmeasured(note)
     return target, made
 
 
-def _plan(
-    pid: int, level: Level, extra: Path | None, role: str, limits: Limits, proc: Path
-) -> tuple[Target, Plan, list[str]]:
-    """Target, plan, and why the costs are not those of this host."""
-    from tlstax.collectors.host.probe_costs.costs import this_host_costs
-    from tlstax.collectors.placement.plan_cache import keep_plan, kept_plan, key_of
+class _Asked(NamedTuple):
+    """The arguments of plan_in_child()."""
+
+    pid: int
+    level: Level
+    extra: Path | None
+    role: str
+    limits: Limits
+    proc: Path
+    networks: bool
+
+    def of(self, made: Plan) -> Plan:
+        """The plan without what was not asked for."""
+        return made.as_asked(networks=self.networks and self.role == "server")
+
+
+def _kept(asked: _Asked) -> tuple[Target, Plan] | None:
+    """Target and plan, if the plan and the prices of this host are kept."""
+    from tlstax.collectors.host.probe_costs import costs
+    from tlstax.collectors.placement.plan_cache import has_plans, kept_plan, key_of
     from tlstax.collectors.process.target import open_target
     from tlstax.collectors.process.usable_cpus import usable_cpus_count
-    from tlstax.probes.definitions import load_definitions
+    from tlstax.probes.definitions import definition_files
 
+    here = asked.proc == PROC
+    prices = costs.load(costs.path(), costs.host()) if here else HostCosts()
+    if prices is None or not has_plans():
+        return None
+    target = open_target(asked.pid, asked.proc)
+    contents = [content for _, content in definition_files(asked.extra)]
+    made = kept_plan(
+        key_of(target, contents, asked.level, asked.role, prices, asked.limits), target
+    )
+    if made is None:
+        return None
+    made = asked.of(made)
+    return target, made.priced(prices.on(usable_cpus_count(asked.pid, asked.proc)))
+
+
+def _plan(asked: _Asked) -> tuple[Target, Plan, list[str]]:
+    """Target, plan, and why the costs are not those of this host."""
+    from tlstax.collectors.host.probe_costs.costs import this_host_costs
+    from tlstax.collectors.placement.placement import plan
+    from tlstax.collectors.placement.plan_cache import keep_plan, key_of
+    from tlstax.collectors.process.target import open_target
+    from tlstax.collectors.process.usable_cpus import usable_cpus_count
+    from tlstax.probes.definitions import definition_files, parse_definitions
+
+    pid, level, extra, role, limits, proc, _ = asked
     target = open_target(pid, proc)
     notes: list[str] = []
     try:
         costs = this_host_costs(notes.append) if proc == PROC else HostCosts()
-        definitions = load_definitions(extra)
-        key = key_of(target, definitions, level, role, costs, limits)
-        made = kept_plan(key, target)
-        if made is None:
-            # Imported here: the disassembler alone takes longer than to read a plan.
-            from tlstax.collectors.placement.placement import plan
-
-            made = plan(target, definitions, level, role, costs, limits)
-            keep_plan(key, target, made)
+        files = definition_files(extra)
+        made = plan(target, parse_definitions(files), level, role, costs, limits)
+        contents = [content for _, content in files]
+        keep_plan(key_of(target, contents, level, role, costs, limits), target, made)
+        made = asked.of(made)
         return target, made.priced(costs.on(usable_cpus_count(pid, proc))), notes
     except (TlstaxError, OSError):
         open_target(pid, proc)  # if it has ended meanwhile, that is the reason

@@ -16,6 +16,7 @@ What can hurt the kernel is never tried: such a hazard has the kind `table`.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode
@@ -72,10 +73,8 @@ class Hazard:
 
 def load_hazards() -> tuple[Hazard, ...]:
     """The bundled list. Raises TlstaxError (USAGE) if it is not valid."""
-    from importlib.resources import files  # here, as in probes.definitions
-
-    content = files("tlstax.collectors.preflight").joinpath("hazards.toml").read_bytes()
-    return parse_hazards(content, "hazards.toml")
+    file = Path(__file__).with_name("hazards.toml")
+    return parse_hazards(file.read_bytes(), file.name)
 
 
 def parse_hazards(content: bytes, source: str) -> tuple[Hazard, ...]:

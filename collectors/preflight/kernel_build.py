@@ -6,6 +6,7 @@
 """
 
 import re
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 PROC: Final = Path("/proc")
+_GZIP: Final = 31  # as zlib calls it
 # A mark in `uname -r` or `uname -v`, and the distribution that makes such builds.
 _DISTRIBUTIONS: Final = (
     (r"\bDebian\b", "Debian"),
@@ -130,10 +132,9 @@ def has_symbol(name: str, proc: Path = PROC) -> bool:
 
 
 def _config(release: str, proc: Path) -> str:
-    with suppress(OSError):
-        import gzip
-
-        return gzip.decompress((proc / "config.gz").read_bytes()).decode(errors="replace")
+    with suppress(OSError, zlib.error):
+        packed = (proc / "config.gz").read_bytes()
+        return zlib.decompress(packed, _GZIP).decode(errors="replace")
     return _text(proc.parent / f"boot/config-{release}")
 
 

@@ -3,14 +3,13 @@
 
 import json
 import os
-import platform
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from tlstax import __version__, cache_directory
-from tlstax.collectors.host.kept_file import keep_file
+from tlstax.collectors.host.kept_file import keep_file, read_kept
 from tlstax.collectors.preflight.trial_child import Outcome, State
 
 FILE: Final = "preflight.json"
@@ -20,14 +19,14 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 def load() -> dict[str, Outcome] | None:
     """The outcomes of this boot, for this user and this version of tlstax; None if absent."""
     try:
-        content = json.loads((cache_directory() / FILE).read_text(encoding="utf-8"))
+        content = json.loads(read_kept(cache_directory() / FILE))
         if content["key"] != _key():
             return None
         return {
             name: Outcome(State(state), str(found))
             for name, (state, found) in content["outcomes"].items()
         }
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
 
 
@@ -41,6 +40,6 @@ def save(outcomes: Mapping[str, Outcome]) -> None:
 
 
 def _key() -> str:
-    names = platform.uname()
+    names = os.uname()
     boot = _BOOT.read_text(encoding="ascii").strip()
     return f"{__version__} {boot} {names.release} {names.version} uid {os.geteuid()}"

@@ -21,7 +21,7 @@ from tempfile import TemporaryFile
 from typing import Any, Final
 
 from tlstax import cache_directory
-from tlstax.collectors.host.kept_file import keep_file
+from tlstax.collectors.host.kept_file import keep_file, read_kept
 from tlstax.collectors.process.symbols import demangle
 
 HELPERS: Final = ("eu-addr2line", "llvm-addr2line")
@@ -74,9 +74,8 @@ class InlinedNames:
     def _kept(self, build_id: str) -> dict[int, Names]:
         """Answers of earlier runs; none if the file is damaged."""
         with suppress(OSError, ValueError, RecursionError):
-            path = self._cache / f"{build_id}.json"
-            if _BUILD_ID.fullmatch(build_id) and path.stat().st_size <= OUTPUT_BYTES_MOST:
-                return _read(json.loads(path.read_text(encoding="utf-8")))
+            if _BUILD_ID.fullmatch(build_id):
+                return _read(json.loads(read_kept(self._cache / f"{build_id}.json")))
         return {}
 
     def _keep(self, build_id: str, names: Mapping[int, Names]) -> None:

@@ -270,8 +270,11 @@ class KernelSymbols:
         # 100,000 lines of fixed format, "ffffffff81000000 T _text": sliced by column.
         with suppress(OSError), path.open("rb") as lines:
             for line in lines:
-                # __pfx_ names the padding before a function.
-                if line[17] not in b"tTwW" or line[:16] == HIDDEN or line[19:25] == b"__pfx_":
+                # __pfx_ names the padding before a function, and $x or $d whether code or data
+                # follows, in modules of arm64.
+                if line[17] not in b"tTwW" or line[:16] == HIDDEN:
+                    continue
+                if line[19:25] == b"__pfx_" or line[19:20] == b"$":
                     continue
                 if (address := int(line[:16], 16)) < last:
                     ordered = False  # modules follow the kernel in load order

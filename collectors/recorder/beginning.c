@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include "call_price.h"
 #include "ending.h"
 #include "failure.h"
 #include "kernel_lookup.h"
@@ -91,6 +92,7 @@ static int attach(void)
 
 	if (function_probes_begin(engine, &session->plan, &session->target))
 		return -1;
+	call_price_measure();
 	statistics_turn(true);
 	if (engine_attach(engine, &session->plan, &session->target, (int)engine->settings.level) ||
 	    stretches_attach() || price_measure() ||

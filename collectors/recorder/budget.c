@@ -6,9 +6,11 @@
 #define NS ((double)NS_PER_S)
 #define MARGIN 0.85 /* plans use this much; the rest is for a load that rises between two looks */
 #define SPARE 0.7   /* everything must cost this much less before a recording stops alternating */
-#define LIGHT_SHARE 0.75 /* of that for light time; the rest is for dense windows */
-#define FEW_CPUS 0.5 /* below, each handshake counts: dense windows would have too few of them */
-#define CLOSE_MARGIN 0.95 /* what plans use so that all of these are recorded */
+#define LIGHT_SHARE 0.75     /* of that for light time; the rest is for dense windows */
+#define CONNECTION_SHARE 0.5 /* of that for what only tells which connections ended */
+#define FEW_CPUS 0.5   /* below, each handshake counts: dense windows would have too few of them */
+#define FEW_MARGIN 0.7 /* plans for them use this much: with cold caches a hit costs half more */
+#define CLOSE_MARGIN 0.95 /* and this much if all handshakes need it */
 #define CLOSE_SHARE 0.95
 #define SHORT_PART 0.3	/* of the weight that a window of a second has, at least */
 #define FIXED_SHARE 0.5 /* of a dense window's events: what it costs to make it, if possible */
@@ -43,8 +45,8 @@ static double larger(double one, double other)
 
 double overhead_total(const struct overhead *overhead)
 {
-	return overhead->probes_ns + overhead->scheduler_ns + overhead->samples_ns +
-	       overhead->recorder_ns;
+	return overhead->probes_ns + overhead->scheduler_ns + overhead->neighbours_ns +
+	       overhead->samples_ns + overhead->recorder_ns;
 }
 
 double load_base(const struct load *load)
@@ -62,6 +64,7 @@ struct overhead load_running(const struct load *load, int level)
 	for (int i = 0; i <= level; i++)
 		running.probes_ns += load->probes[i] * used_ns;
 	running.scheduler_ns = has_ledger(level) ? load->scheduler * used_ns : 0;
+	running.neighbours_ns = has_ledger(level) ? load->neighbours * NS : 0;
 	running.samples_ns = load->samples * NS;
 	return running;
 }
@@ -121,6 +124,8 @@ static double alternating(const struct load *load, double limit_ns, u64 dense_ns
 	choice->predicted = running;
 	choice->predicted.probes_ns += (on.probes_ns - running.probes_ns) * on_s * windows;
 	choice->predicted.scheduler_ns += (on.scheduler_ns - running.scheduler_ns) * on_s * windows;
+	choice->predicted.neighbours_ns +=
+		(on.neighbours_ns - running.neighbours_ns) * on_s * windows;
 	choice->predicted.samples_ns += (on.samples_ns - running.samples_ns) * on_s * windows;
 	choice->predicted.recorder_ns += (2 * load->cut_ns + load->turn_ns) * windows;
 	return cycle_ns;
@@ -177,10 +182,14 @@ static bool choose_light(const struct load *load, int most, int light, double li
 static bool choose_handshakes(const struct load *load, double share, int most,
 			      struct choice *choice)
 {
-	double limit_ns = share * CLOSE_MARGIN * load_base(load) * NS;
+	static const double margins[] = {FEW_MARGIN, CLOSE_MARGIN};
 
-	return load->cpus <= FEW_CPUS && choose_light(load, most, LEVEL_HANDSHAKE, limit_ns,
-						      CLOSE_SHARE, LONGEST_CYCLE_NS, choice);
+	for (u32 i = 0; i < COUNT(margins) && load->cpus <= FEW_CPUS; i++)
+		if (choose_light(load, most, LEVEL_HANDSHAKE,
+				 share * margins[i] * load_base(load) * NS, CLOSE_SHARE,
+				 LONGEST_CYCLE_NS, choice))
+			return true;
+	return false;
 }
 
 bool budget_choose(const struct load *load, double share, int most, u64 window_ns, bool alternates,
@@ -194,8 +203,8 @@ bool budget_choose(const struct load *load, double share, int most, u64 window_n
 	for (u32 i = 0; i < COUNT(lights); i++) {
 		if (lights[i] == LEVEL_SAMPLE && choose_handshakes(load, share, most, choice))
 			return true;
-		if (choose_light(load, most, lights[i], limit_ns, LIGHT_SHARE, EASY_CYCLE_NS,
-				 choice))
+		double part = lights[i] == LEVEL_CONNECTION ? CONNECTION_SHARE : LIGHT_SHARE;
+		if (choose_light(load, most, lights[i], limit_ns, part, EASY_CYCLE_NS, choice))
 			return true;
 	}
 	for (int level = most - 1; level >= LEVEL_SAMPLE; level--) {
@@ -211,12 +220,68 @@ bool budget_choose(const struct load *load, double share, int most, u64 window_n
 	return false;
 }
 
+bool budget_keeps(const struct load *load, double share, const struct choice *before,
+		  struct choice *choice)
+{
+	struct overhead running = load_running(load, LEVEL_HANDSHAKE);
+
+	if (before->light < LEVEL_HANDSHAKE || choice->light >= LEVEL_HANDSHAKE ||
+	    load->cpus > FEW_CPUS || overhead_total(&running) > share * load_base(load) * NS)
+		return false;
+	*choice = *before;
+	choice->light = LEVEL_HANDSHAKE;
+	choice->cycle_ns = LONGEST_CYCLE_NS;
+	choice->predicted = running;
+	return true;
+}
+
 bool trial_overspends(const struct span *span, double share)
 {
 	double length_ns = span->length_ns ? (double)span->length_ns : 1;
 	double cpus = larger((double)span->target_cpu_ns / length_ns, floor_cpus);
 
 	return overhead_total(&span->spent) > share * cpus * NS;
+}
+
+bool trial_is_doubtful(const struct load *load, double share, int most, u64 window_ns)
+{
+	struct choice choice;
+
+	if (load->cpus > FEW_CPUS || most < LEVEL_HANDSHAKE)
+		return false;
+	return !budget_choose(load, share, most, window_ns, false, &choice) ||
+	       (!is_continuous(&choice) && choice.light < LEVEL_HANDSHAKE) ||
+	       choice.dense < LEVEL_HANDSHAKE;
+}
+
+static void take_lesser(double *value, double other)
+{
+	*value = other < *value ? other : *value;
+}
+
+void trials_join(struct load *load, const struct load *other)
+{
+	load->cpus = (load->cpus + other->cpus) / 2;
+	take_lesser(&load->scheduler, other->scheduler);
+	take_lesser(&load->neighbours, other->neighbours);
+	take_lesser(&load->samples, other->samples);
+	for (int i = 0; i < LEVELS; i++) {
+		take_lesser(&load->probes[i], other->probes[i]);
+		load->known_ns[i] += other->known_ns[i];
+	}
+}
+
+void spans_join(struct span *span, const struct span *other)
+{
+	span->length_ns += other->length_ns;
+	span->target_cpu_ns += other->target_cpu_ns;
+	span->spent.probes_ns += other->spent.probes_ns;
+	span->spent.scheduler_ns += other->spent.scheduler_ns;
+	span->spent.neighbours_ns += other->spent.neighbours_ns;
+	span->spent.samples_ns += other->spent.samples_ns;
+	span->spent.recorder_ns += other->spent.recorder_ns;
+	for (int i = 0; i < LEVELS; i++)
+		span->by_level_ns[i] += other->by_level_ns[i];
 }
 
 void budget_refuse(const struct load *load, double share)
@@ -262,11 +327,20 @@ void load_learn(struct load *load, int level, const struct span *span, double we
 	if (!span->length_ns)
 		return;
 	load->cpus += part * (cpu_ns / length_ns - load->cpus);
+	if (has_ledger(level))
+		load->neighbours +=
+			weight * (span->spent.neighbours_ns / length_ns - load->neighbours);
 	if (cpu_ns <= 0)
 		return;
-	for (int i = 0; i <= level; i++) /* a short window has few connections */
+	for (int i = 0; i <= level; i++) { /* a short window has few connections */
+		double usual = i <= LEVEL_CONNECTION ? weight * larger(part, SHORT_PART) : weight;
+		load->known_ns[i] += length_ns;
+		if (i == LEVEL_SAMPLE)
+			load->samples += larger(usual, length_ns / load->known_ns[i]) *
+					 (span->spent.samples_ns / length_ns - load->samples);
 		blend(&load->probes[i], span->by_level_ns[i], cpu_ns,
-		      i <= LEVEL_CONNECTION ? weight * larger(part, SHORT_PART) : weight);
+		      larger(usual, length_ns / load->known_ns[i]));
+	}
 	if (has_ledger(level))
 		blend(&load->scheduler, span->spent.scheduler_ns, cpu_ns, weight);
 }

@@ -28,6 +28,7 @@ enum { LEVEL_NONE = -1 }; /* nothing is on, no samples either */
 /* Overhead of measuring: CPU time in ns, by cause. */
 struct overhead {
 	double probes_ns, scheduler_ns, samples_ns, recorder_ns;
+	double neighbours_ns; /* of the scheduler's programs at events of other processes */
 };
 
 /* Overhead of a span of time. */
@@ -39,14 +40,16 @@ struct span {
 
 /* The target's load and the overhead of measuring: from the trial, then from every window. */
 struct load {
-	double cpus;	       /* CPU time of the target per time */
-	double probes[LEVELS]; /* of the probes of each level, per CPU time of the target */
-	double scheduler;      /* of the programs at scheduler events, per CPU time of the target */
-	double samples;	       /* of the sampler, per time */
-	double cut_ns;	       /* CPU time of the recorder to end a window */
-	double turn_ns;	       /* and to attach and detach what only dense windows have */
-	double tail_ns;	       /* how much longer than its window a dense window's probes stay on */
-	double watch;	       /* CPU time of the recorder between two windows, per time */
+	double cpus;		 /* CPU time of the target per time */
+	double probes[LEVELS];	 /* of the probes of each level, per CPU time of the target */
+	double known_ns[LEVELS]; /* how long each level was on in the windows that tell it */
+	double scheduler;  /* of the programs at scheduler events, per CPU time of the target */
+	double neighbours; /* of the same at events of other processes, per time */
+	double samples;	   /* of the sampler, per time */
+	double cut_ns;	   /* CPU time of the recorder to end a window */
+	double turn_ns;	   /* and to attach and detach what only dense windows have */
+	double tail_ns;	   /* how much longer than its window a dense window's probes stay on */
+	double watch;	   /* CPU time of the recorder between two windows, per time */
 };
 
 /* How to record. */
@@ -97,11 +100,27 @@ double window_cost(const struct load *load, int dense, int light, u64 dense_ns);
 bool budget_choose(const struct load *load, double share, int most, u64 window_ns, bool alternates,
 		   struct choice *choice);
 
+/*
+ * Whether a lightly loaded target whose handshakes are recorded between dense windows keeps them,
+ * where a new choice would not: their cost varies by a tenth from window to window, and a choice
+ * leaves more than that unused. They may use all that there is; dense windows then wait for credit.
+ */
+bool budget_keeps(const struct load *load, double share, const struct choice *before,
+		  struct choice *choice);
+
 /* Everything all the time, whatever it costs. */
 struct choice budget_everything(const struct load *load, int most, u64 window_ns);
 
 /* Whether a trial has used up what the budget earns in a second. */
 bool trial_overspends(const struct span *span, double share);
+
+/* Whether a trial of a lightly loaded target says that not even handshakes can be recorded all the
+ * time. One interrupt in a program, or a pause of a virtual machine, says so, too. */
+bool trial_is_doubtful(const struct load *load, double share, int most, u64 window_ns);
+
+/* Two trials in a row: rates are the lesser of both, as what disturbs only adds to them. */
+void trials_join(struct load *load, const struct load *other);
+void spans_join(struct span *span, const struct span *other);
 
 /* Say why nothing fits, and the budget that suffices. */
 void budget_refuse(const struct load *load, double share);
@@ -111,7 +130,8 @@ void account_settle(struct account *account, const struct span *span);
 /*
  * Update the load by a span at a level. What was not on, and all rates if the target was idle, stay
  * as they were; the others are averaged, because a short window is a small sample: of CPUs and
- * connections the more so the shorter it is.
+ * connections the more so the shorter it is. A window counts at least as much as its part of all
+ * the time that was seen: the trial is shorter than what follows it.
  */
 void load_learn(struct load *load, int level, const struct span *span, double weight);
 

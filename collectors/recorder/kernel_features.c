@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -213,7 +214,14 @@ static u32 argument_count(const struct btf *btf, const char *tracepoint)
 int features_find(struct features *features)
 {
 	const struct btf *btf = kernel_types();
+	struct rlimit space;
 
+	/* libbpf says "No such process" then: it looks for the types elsewhere, too. */
+	if (!btf && !getrlimit(RLIMIT_AS, &space) && space.rlim_cur != RLIM_INFINITY)
+		return fail(EXIT_CODE_HOST,
+			    "the kernel's types cannot be read, perhaps because the address space "
+			    "is limited to %llu KB: lift the limit (ulimit -v unlimited)",
+			    (u64)space.rlim_cur >> 10);
 	if (!btf)
 		return fail(
 			EXIT_CODE_HOST,

@@ -68,8 +68,11 @@ static void read_symbols(struct stream_kernel_name *names)
 		u64 start = strtoull(line, &end, 16);
 		if (!(count++ & 4095))
 			watchdog_beat();
-		/* "ffffffff81000000 T _text"; __pfx_ names the padding before a function. */
-		if (end - line != 16 || !start || !strchr("tTwW", end[1]) ||
+		/*
+		 * "ffffffff81000000 T _text"; __pfx_ names the padding before a function, and $x
+		 * or $d whether code or data follows, in modules of arm64.
+		 */
+		if (end - line != 16 || !start || !strchr("tTwW", end[1]) || end[3] == '$' ||
 		    !strncmp(end + 3, "__pfx_", 6))
 			continue;
 		u32 place = first_from(start);

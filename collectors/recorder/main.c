@@ -300,7 +300,8 @@ int main(int count, char **arguments)
 		control_open();
 	if (!done && !block_signals())
 		output = opening_output(options);
-	if (output >= 0 && !watchdog_start(output) && !output_open(output, options->queue_bytes)) {
+	if (output >= 0 && !watchdog_start(output, serve_life_line() >= 0) &&
+	    !output_open(output, options->queue_bytes)) {
 		if (!begin_all())
 			record(options->for_ns, output);
 		finish();

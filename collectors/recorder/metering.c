@@ -5,10 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "call_price.h"
 #include "session.h"
 #include "watchdog.h"
 
 #define meter (session->meter)
+#define BODY_RUNS_MOST 2000.0 /* later ones count as much as so many, so that it follows */
 
 enum kind { KIND_SCHEDULER, KIND_SAMPLE, KIND_ENTER, KIND_LEAVE };
 
@@ -89,6 +91,9 @@ void meter_read(struct reading *reading)
 		for (u32 shard = 0; shard < session->engine.shards_count; shard++)
 			reading->hits[site] += session->engine.hits[shard].count[site];
 	}
+	reading->events = 0;
+	for (u32 cpu = 0; cpu < session->engine.cpus_count; cpu++)
+		reading->events += session->engine.cpus[cpu].event_count;
 	reading->sends = 0;
 	for (u32 shard = 0; shard < session->engine.shards_count; shard++)
 		reading->sends += session->engine.hits[shard].sends;
@@ -144,34 +149,76 @@ void meter_arm(const struct reading *before, const struct reading *after, struct
 	}
 }
 
+/* The run times of programs scatter: one of some hundred runs has an interrupt in it. */
 static void learn_bodies(const struct reading *before, const struct reading *after)
 {
 	u64 runs;
 
 	for (int i = 0; i < 2; i++) {
 		double run_ns = runs_of(i ? KIND_LEAVE : KIND_ENTER, before, after, &runs);
-		if (runs)
-			meter.body_ns[i] = run_ns / (double)runs;
+		double known = meter.body_runs[i] + (double)runs;
+		if (!runs)
+			continue;
+		meter.body_ns[i] += (run_ns - meter.body_ns[i] * (double)runs) / known;
+		meter.body_runs[i] = known < BODY_RUNS_MOST ? known : BODY_RUNS_MOST;
 	}
 }
 
-/*
- * The scheduler's programs also run at events of other processes. Their cost while the target is
- * almost idle does not tell that of its busy time, so a rate needs some CPU time of the target.
- */
-static double scheduler_cost(const struct reading *before, const struct reading *after, int level,
-			     double cpu_ns, double floor_ns)
+void statistics_at(int level)
 {
+	bool is_known =
+		meter.body_runs[0] >= BODY_RUNS_MOST && meter.body_runs[1] >= BODY_RUNS_MOST;
+
+	statistics_turn(has_ledger(level) || (level >= LEVEL_HANDSHAKE && !is_known));
+}
+
+/* The part of these runs at events of other processes, for which programs return at once. */
+static double others_of(const struct reading *before, const struct reading *after, u64 runs)
+{
+	u32 own = after->events - before->events;
+
+	return runs > own ? (double)(runs - own) : 0;
+}
+
+static double neighbours_cost(const struct reading *before, const struct reading *after, u64 runs,
+			      double run_ns)
+{
+	double others = others_of(before, after, runs);
+	double mean_ns = run_ns / (double)runs + call_price()->call_ns;
+	double idle_ns = IDLE_IN_SITU * call_price()->idle_ns;
+
+	return others * (mean_ns < idle_ns ? mean_ns : idle_ns);
+}
+
+/*
+ * What the programs cost while the target is almost idle does not tell that of its busy time, so a
+ * rate needs some CPU time of the target. What other processes' events cost is per time.
+ */
+static void scheduler_cost(const struct reading *before, const struct reading *after, int level,
+			   struct span *span, double floor_ns)
+{
+	double cpu_ns = (double)span->target_cpu_ns, length_ns = (double)span->length_ns;
 	u64 runs;
 	double run_ns = runs_of(KIND_SCHEDULER, before, after, &runs);
+	double neighbours_ns = runs ? neighbours_cost(before, after, runs, run_ns) : 0;
+	double own_ns = run_ns + call_price()->call_ns * (double)runs - neighbours_ns;
 
-	run_ns += CALL_NS * (double)runs;
-	if (runs && after->is_timed && has_ledger(level) &&
-	    (cpu_ns >= floor_ns || !meter.is_rate_of_load)) {
-		meter.is_rate_of_load = cpu_ns >= floor_ns;
-		meter.scheduler_rate = run_ns / (meter.is_rate_of_load ? cpu_ns : floor_ns);
+	if (runs && after->is_timed && has_ledger(level)) {
+		if (cpu_ns >= floor_ns || !meter.is_rate_of_load) {
+			meter.is_rate_of_load = cpu_ns >= floor_ns;
+			meter.scheduler_rate = own_ns / (meter.is_rate_of_load ? cpu_ns : floor_ns);
+		}
+		if (length_ns > 0)
+			meter.neighbour_rate = neighbours_ns / length_ns;
 	}
-	return after->is_timed || !has_ledger(level) ? run_ns : meter.scheduler_rate * cpu_ns;
+	bool is_known = after->is_timed || !has_ledger(level);
+	span->spent.scheduler_ns = is_known ? own_ns : meter.scheduler_rate * cpu_ns;
+	span->spent.neighbours_ns = is_known ? neighbours_ns : meter.neighbour_rate * length_ns;
+	if (after->is_timed) {
+		double others = others_of(before, after, runs);
+		span->spent.scheduler_ns += ((double)runs - others) * call_price()->timed_ns;
+		span->spent.neighbours_ns += others * call_price()->timed_ns;
+	}
 }
 
 static double sample_cost(const struct reading *before, const struct reading *after, int level,
@@ -199,18 +246,18 @@ void meter_span(const struct reading *before, const struct reading *after, int l
 					 ? after->target_cpu_ns - before->target_cpu_ns
 					 : 0,
 	};
-	double cpu_ns = (double)span->target_cpu_ns;
 	double floor_ns = FLOOR_CPUS * (double)span->length_ns;
 	double in_situ = meter_in_situ();
+	double timed_ns = after->is_timed ? call_price()->timed_ns : 0;
 	learn_bodies(before, after);
 	for (u32 i = 0; i < session->plan.sites_count; i++) {
 		double price_ns = session->plan.sites[i].price_ns * in_situ +
-				  meter.body_ns[session->plan.sites[i].is_exit];
+				  meter.body_ns[session->plan.sites[i].is_exit] + timed_ns;
 		double hits = (double)(after->hits[i] - before->hits[i]);
 		span->by_level_ns[meter.levels[i]] += hits * price_ns;
 		span->spent.probes_ns += hits * price_ns;
 	}
-	span->spent.scheduler_ns = scheduler_cost(before, after, level, cpu_ns, floor_ns);
+	scheduler_cost(before, after, level, span, floor_ns);
 	span->spent.samples_ns = sample_cost(before, after, level, span->length_ns);
 	span->spent.recorder_ns = (double)(after->own_cpu_ns - before->own_cpu_ns);
 }
@@ -224,7 +271,10 @@ void meter_load(const struct span *span, struct load *load)
 		.cpus = cpu_ns / length_ns,
 		.samples = span->spent.samples_ns / length_ns,
 		.scheduler = cpu_ns > 0 ? span->spent.scheduler_ns / cpu_ns : 0,
+		.neighbours = span->spent.neighbours_ns / length_ns,
 	};
-	for (int i = 0; i < LEVELS && cpu_ns > 0; i++)
+	for (int i = 0; i < LEVELS && cpu_ns > 0; i++) {
 		load->probes[i] = span->by_level_ns[i] / cpu_ns;
+		load->known_ns[i] = length_ns;
+	}
 }

@@ -4,9 +4,10 @@
  *
  * A probe hit costs its trap, as calibrated for the plan and multiplied for a server, and its
  * program, timed by the kernel in the target. The cost of scheduler events and samples is the run
- * time of their programs, which the kernel counts only while its statistics are on; in between the
- * last rates, per CPU time of the target, remain in use. The recorder's own cost is the CPU time of
- * its processes, and of the one that reads the stream on this host.
+ * time of their programs, which the kernel counts only while its statistics are on, and what a call
+ * of a program costs beyond it (call_price.h); in between the last rates, per CPU time of the
+ * target, remain in use. The recorder's own cost is the CPU time of its processes, and of the one
+ * that reads the stream on this host.
  */
 #ifndef TLSTAX_METERING_H
 #define TLSTAX_METERING_H
@@ -16,19 +17,21 @@
 #include "hit_price.h"
 
 /*
- * What is dearer in a server than in a loop, because its own work has filled the caches: a trap, as
- * a multiple (collectors/host/probe_costs/prices.py), and to call a program at an event, beyond
- * what the kernel counts as its run time. Measured: docs/measurements/overhead.md. The multiple is
- * that of the target where it could be measured (price_stretches.h).
+ * A trap is dearer in a server than in a loop, because the server's own work has filled the caches:
+ * a multiple (collectors/host/probe_costs/prices.py). Measured: docs/measurements/overhead.md. It
+ * is that of the target where it could be measured (price_stretches.h).
  */
 #define IN_SITU 3.0
-#define CALL_NS 100.0
+
+/* The same of a program that returns at once: 64 to 81 ns on a saturated host, 61 in a loop. */
+#define IDLE_IN_SITU 1.2
 
 /* The counters at an instant. */
 struct reading {
 	u64 time_ns, target_cpu_ns, own_cpu_ns;
 	u64 hits[PLAN_SITES_MOST];
 	u64 run_ns[PROGRAMS_MOST], run_count[PROGRAMS_MOST];
+	u32 events;    /* of the target that programs ran for; goes on at 0 */
 	u64 sends;     /* of the target, while the ledger is on */
 	bool is_timed; /* the kernel is timing the programs */
 };
@@ -39,7 +42,9 @@ struct meter {
 	u8 kinds[PROGRAMS_MOST];
 	int levels[PLAN_SITES_MOST];
 	double body_ns[2];     /* of the programs at entries and exits, a run */
+	double body_runs[2];   /* that this is the mean of, BODY_RUNS_MOST at most */
 	double scheduler_rate; /* per CPU time of the target */
+	double neighbour_rate; /* per time */
 	bool is_rate_of_load;  /* it was measured while the target was not idle */
 	double tick_ns;	       /* of a sample; those of idle CPUs run no program */
 	struct hit_price hit_price;
@@ -76,5 +81,9 @@ void meter_load(const struct span *span, struct load *load);
 /* Let the kernel time the programs, or stop it. */
 void statistics_turn(bool on);
 bool statistics_are_on(void);
+
+/* Those of a level: a trial of a lightly loaded target has few hits, so what follows it is timed
+ * until they are many. */
+void statistics_at(int level);
 
 #endif

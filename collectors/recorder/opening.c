@@ -20,7 +20,10 @@ int opening_output(const struct options *options)
 	if (options->output)
 		fd = open(options->output, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return fail(EXIT_CODE_IO, "cannot create %s: %s", options->output, strerror(errno));
+		return fail(EXIT_CODE_IO, "cannot create %s: %s: %s", options->output,
+			    strerror(errno),
+			    errno == EEXIST ? "give another name, or remove it"
+					    : "choose another directory");
 	int how = fcntl(fd, F_GETFL);
 	if (how < 0 || (how & O_ACCMODE) == O_RDONLY)
 		return fail(EXIT_CODE_USAGE, "standard output is closed or cannot be written: "

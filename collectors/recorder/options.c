@@ -12,7 +12,7 @@
 #include "stream.h"
 
 enum { SLOTS_MOST = 1 << 16, HZ_MOST = 10000, WALKS_LEAST = 10, WALKS_MOST = 100000 };
-enum { QUEUE_BYTES = 8 << 20 };
+enum { QUEUE_BYTES = 8 << 20, NETWORK_BITS = 32, NETWORK6_BITS = 128 };
 
 static const char help[] =
 	"usage: tlstax-recorder --plan FILE --pid N [options] > FILE.stream\n"
@@ -40,6 +40,8 @@ static const char help[] =
 	"  --measure-hits   at level record: measure what a probe hit costs in the process, in "
 	"short\n"
 	"                   stretches with its probes and without, if its load is enough for that\n"
+	"  --client-networks BITS,BITS6  keep so many bits of the clients' addresses with their\n"
+	"                   handshakes: 1 to 32 of IPv4, 1 to 128 of IPv6 (none)\n"
 	"  --reader N       with --budget: count the CPU time of this process, which reads, too\n"
 	"  --queue SIZE     memory for what the reader has not taken, such as 8M\n"
 	"  --socket-events SOURCE  only tracepoints or functions (what this host has)\n"
@@ -92,6 +94,7 @@ static const struct option names[] = {
 	{"floor-cpus", required_argument, NULL, 'm'},
 	{"choose-level", no_argument, NULL, 'g'},
 	{"socket-events", required_argument, NULL, 'z'},
+	{"client-networks", required_argument, NULL, 'N'},
 	{NULL, 0, NULL, 0},
 };
 
@@ -142,6 +145,24 @@ static bool cpus(const char *text, double *value)
 		return false;
 	*value = strtod(text, &end);
 	return !*end && *value >= FLOOR_CPUS && *value <= FLOOR_CPUS_MOST;
+}
+
+/* 24,48: of an IPv4 address and of an IPv6 one. */
+static bool networks(const char *text, struct options *options)
+{
+	char *end;
+
+	if (*text < '0' || *text > '9')
+		return false;
+	unsigned long bits = strtoul(text, &end, 10);
+	if (*end != ',' || end[1] < '0' || end[1] > '9')
+		return false;
+	unsigned long bits6 = strtoul(end + 1, &end, 10);
+	if (*end || bits < 1 || bits > NETWORK_BITS || bits6 < 1 || bits6 > NETWORK6_BITS)
+		return false;
+	options->network_bits = (u32)bits;
+	options->network6_bits = (u32)bits6;
+	return true;
 }
 
 static bool size(const char *text, size_t *bytes)
@@ -227,6 +248,8 @@ static bool take(struct options *options, int letter, const char *value)
 		return true;
 	case 'q':
 		return size(value, &options->queue_bytes);
+	case 'N':
+		return networks(value, options);
 	case 'K':
 		options->keeps_going = true;
 		return true;

@@ -24,6 +24,7 @@ struct options {
 	u32 slots;	/* 0: by the threads of the target */
 	int level;	/* -1: that of the plan */
 	size_t queue_bytes;
+	u32 network_bits, network6_bits; /* of clients' addresses that are kept; 0: none */
 	bool any_kernel, may_be_traced;
 	bool is_serving, removes_itself;
 	bool is_pricing;	    /* measure what a probe costs, and nothing else */

@@ -134,6 +134,8 @@ struct step pace_ended(struct pace *pace, const struct span *span, const struct 
 {
 	bool was_dense = pace->step.level == pace->most;
 	bool alternates = !pace->has_choice || !is_continuous(&pace->choice);
+	struct choice before = pace->choice;
+	bool may_keep = pace->has_choice && alternates;
 
 	account_settle(&pace->account, span);
 	load_learn(&pace->load, pace->step.level, span, NEW_RATE);
@@ -143,6 +145,9 @@ struct step pace_ended(struct pace *pace, const struct span *span, const struct 
 		take(&pace->load.watch, own->watch);
 	pace->has_choice = budget_choose(&pace->load, pace->account.share, pace->most,
 					 pace->window_ns, alternates, &pace->choice);
+	if (may_keep && (!pace->has_choice || !is_continuous(&pace->choice)) &&
+	    budget_keeps(&pace->load, pace->account.share, &before, &pace->choice))
+		pace->has_choice = true;
 	return pace->step = next(pace, was_dense);
 }
 
@@ -167,6 +172,10 @@ bool pace_overspends(const struct pace *pace, const struct span *span)
 	if (pace->has_choice && is_continuous(&pace->choice) && pace->step.level == pace->most)
 		return spent_ns - earned_ns >
 		       larger(0, pace->account.balance_ns) + income(pace) * (double)SLACK_NS;
-	/* Light time must leave something over for the next dense window. */
+	/* Light time must leave something over for the next dense window. Reading the window before
+	 * it falls into it, too: to end it for that would take as much again. */
+	double watch_ns = pace->load.watch * (double)span->length_ns;
+	if (span->spent.recorder_ns > watch_ns)
+		spent_ns -= span->spent.recorder_ns - watch_ns;
 	return spent_ns > larger(earned_ns, share * budget_floor() * (double)NS_PER_S);
 }

@@ -86,7 +86,7 @@ int turn(int level)
 	int error = engine_go(state.engine, state.plan, state.target, level);
 	window_turned(state.engine);
 	state.level = level;
-	statistics_turn(has_ledger(level));
+	statistics_at(level);
 	state.turn_ns =
 		(state.turn_ns > 0 ? state.turn_ns : 0) + (double)(session_cpu_ns() - before_ns);
 	return error;
@@ -176,6 +176,7 @@ int enter(struct step step)
 
 	if (turn(step.level) || follow_with_stretches())
 		return -1;
+	statistics_at(step.level);
 	if (rises) {
 		read_now();
 		if (!cut(before, EDGE_RESTART))

@@ -23,7 +23,8 @@ struct schedule {
 	const struct target *target;
 	double budget; /* 0: none */
 	int most, level;
-	bool is_trial;
+	bool is_trial, is_second;   /* of two trials */
+	struct span first;	    /* of these */
 	struct level_choice chosen; /* base_ns 0: it was given */
 	struct pace pace;
 	u64 next_ns, look_ns, drain_ns, watch_ns;

@@ -95,6 +95,8 @@ int start_settings(const struct options *options, const struct plan *plan,
 		.level = options->level < 0 ? whole : (enum level)options->level,
 		.sample_hz = plan->has_samples ? options->sample_hz : 0,
 		.slots = options->slots ? options->slots : slots_for(target->threads_count),
+		.network_bits = options->network_bits,
+		.network6_bits = options->network6_bits,
 	};
 	if (settings->level == LEVEL_SAMPLE && !settings->sample_hz)
 		return fail(EXIT_CODE_USAGE,
@@ -156,6 +158,8 @@ static bool put_start(const struct engine *engine, const struct target *target,
 	if (uses_sockets(engine))
 		start->socket_events = engine->features.sockets == SOCKETS_FUNCTIONS ? 2 : 1;
 	start->switch_has_state = engine->features.switch_has_state;
+	start->network_bits = (u16)engine->settings.network_bits;
+	start->network6_bits = (u16)engine->settings.network6_bits;
 	snprintf(start->level, sizeof(start->level), "%s", level_names[engine->settings.level]);
 	snprintf(start->hostname, sizeof(start->hostname), "%s", host.nodename);
 	snprintf(start->kernel, sizeof(start->kernel), "%s", host.release);

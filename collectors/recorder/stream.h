@@ -14,7 +14,7 @@
 
 enum {
 	STREAM_MAGIC = 0x78736c74, /* "tlsx" */
-	STREAM_VERSION = 7,
+	STREAM_VERSION = 8,
 	STREAM_FRAME_MOST = 65536, /* bytes behind the head of a frame */
 	STREAM_SPANS_MOST = 512,   /* functions of roles in a plan */
 	STREAM_TARGETS_MOST = 16,  /* processes that one recorder records */
@@ -83,8 +83,9 @@ struct stream_start {
 	u32 socket_events; /* they replace the probes that the plan marks, or tell commands; 1: by
 			      tracepoints; 2: by returns of the kernel's functions; 0: not used */
 	u32 switch_has_state; /* 1: sched_switch passes the state of the thread that leaves */
-	u32 reserved;
-	char level[16]; /* what is recorded: sample, handshake, flow, command, record */
+	u16 network_bits;     /* of a client's IPv4 address in handshakes; 0: no address at all */
+	u16 network6_bits;    /* of an IPv6 address */
+	char level[16];	      /* what is recorded: sample, handshake, flow, command, record */
 	char hostname[72];
 	char kernel[72];
 	char machine[16];
@@ -227,7 +228,8 @@ struct stream_window {
 	u64 losses[16];	       /* enum loss of ledger.h */
 	u64 walks[8];	       /* how stack walks ended: enum walk_count of unwind.h */
 	u64 probes_ns;	       /* what its probes cost the target, by the prices of the plan */
-	u64 scheduler_ns;      /* run time of the programs at scheduler events */
+	u64 scheduler_ns;      /* of the programs at its scheduler and socket events */
+	u64 neighbours_ns;     /* of the same programs at those of other processes */
 	u64 samples_ns;	       /* and of those at CPU samples */
 	u64 restarts;	       /* 1: the ledger was off and begins again where this window ends */
 	u64 is_stretch;	  /* 1: a calibration stretch, in which probes told parts of commands */
@@ -244,7 +246,8 @@ struct stream_budget {
 	u64 dense_ns;  /* length of the windows in which everything is on */
 	u64 cycle_ns;  /* from one to the next; not more than dense_ns: all the time */
 	u64 probes_ns; /* expected overhead */
-	u64 scheduler_ns;
+	u64 scheduler_ns;  /* of its own events */
+	u64 neighbours_ns; /* of those of other processes */
 	u64 samples_ns;
 	u64 recorder_ns;
 	u64 level_base_ns; /* the same while the level was chosen; 0: it was given */

@@ -4,6 +4,7 @@
 #include <bpf/bpf.h>
 #include <string.h>
 
+#include "call_price.h"
 #include "session.h"
 #include "totals.h"
 #include "watchdog.h"
@@ -46,7 +47,12 @@ int stretches_load(u64 mean, const struct engine *engine, const struct plan *pla
 		   const struct target *target)
 {
 	struct settings settings = {
-		.level = LEVEL_RECORD, .slots = engine->settings.slots, .beside = engine};
+		.level = LEVEL_RECORD,
+		.slots = engine->settings.slots,
+		.network_bits = engine->settings.network_bits,
+		.network6_bits = engine->settings.network6_bits,
+		.beside = engine,
+	};
 
 	stretches.due_ns = NEVER_NS;
 	stretches.mean_ns = mean;
@@ -180,7 +186,7 @@ double stretches_spent_ns(void)
 		u64 ns = runs_since(i, &count);
 		bool is_exit = !strcmp(name, "on_leave");
 		if (!is_exit && strcmp(name, "on_enter") != 0)
-			spent_ns += (double)ns + CALL_NS * (double)count;
+			spent_ns += (double)ns + call_price()->call_ns * (double)count;
 		else if (count)
 			stretches.body_ns[is_exit] = (double)ns / (double)count;
 	}

@@ -24,6 +24,7 @@ static int put_budget(void)
 	budget->cycle_ns = choice->cycle_ns;
 	budget->probes_ns = (u64)choice->predicted.probes_ns;
 	budget->scheduler_ns = (u64)choice->predicted.scheduler_ns;
+	budget->neighbours_ns = (u64)choice->predicted.neighbours_ns;
 	budget->samples_ns = (u64)choice->predicted.samples_ns;
 	budget->recorder_ns = (u64)choice->predicted.recorder_ns;
 	budget->level_base_ns = (u64)state.chosen.base_ns;
@@ -47,8 +48,9 @@ static int light_of(int most)
  */
 static int try_turn(const struct span *trial, struct load *load)
 {
-	double rate = (trial->spent.probes_ns + trial->spent.scheduler_ns) /
-		      (double)(trial->length_ns ? trial->length_ns : 1);
+	double rate =
+		(trial->spent.probes_ns + trial->spent.scheduler_ns + trial->spent.neighbours_ns) /
+		(double)(trial->length_ns ? trial->length_ns : 1);
 	struct span tail;
 
 	if (turn(light_of(state.most)))
@@ -56,7 +58,22 @@ static int try_turn(const struct span *trial, struct load *load)
 	read_watched();
 	meter_span(&state.now, &state.watched, state.level, &tail);
 	load->turn_ns = 2 * state.turn_ns;
-	load->tail_ns = rate > 0 ? (tail.spent.probes_ns + tail.spent.scheduler_ns) / rate : 0;
+	load->tail_ns = rate > 0 ? (tail.spent.probes_ns + tail.spent.scheduler_ns +
+				    tail.spent.neighbours_ns) /
+					   rate
+				 : 0;
+	return 0;
+}
+
+/* A doubtful trial goes on for as long again. */
+static int try_again(const struct span *trial)
+{
+	state.is_second = true;
+	state.first = *trial;
+	state.settled = state.now;
+	read_watched();
+	state.look_ns = state.watched.time_ns + state.watch_ns;
+	state.next_ns = state.watched.time_ns + TRIAL_NS;
 	return 0;
 }
 
@@ -65,15 +82,24 @@ int judge(void)
 {
 	struct choice choice;
 	struct span trial;
-	struct load load;
+	struct load load, first;
 
 	read_now();
 	settle(&trial);
+	meter_load(&trial, &load);
+	load.cut_ns = READER_CUT_NS;
+	if (!state.is_second &&
+	    trial_is_doubtful(&load, state.budget, state.most, state.options->window_ns))
+		return try_again(&trial);
 	if (!cut(state.level, EDGE_OUTER))
 		return stay();
 	state.settled = state.now;
 	state.is_trial = false;
-	meter_load(&trial, &load);
+	if (state.is_second) {
+		meter_load(&state.first, &first);
+		trials_join(&load, &first);
+		spans_join(&trial, &state.first);
+	}
 	load.cut_ns = state.cut_ns + (state.options->reader ? READER_CUT_NS : 0);
 	bool is_simple = budget_choose(&load, state.budget, state.most, state.options->window_ns,
 				       false, &choice) &&

@@ -54,7 +54,18 @@ static bool is_starving(pid_t recorder, u64 late_ns, u64 cpu_ns)
 	       clock_ns(process_clock(recorder)) - cpu_ns <= LOOPING_NS && is_runnable(recorder);
 }
 
-static void watch(pid_t recorder)
+/* sudo stops itself when its command is stopped, and nobody else would let it go on and end. */
+static void end_recorder(pid_t recorder, pid_t sudo)
+{
+	if (sudo > 1)
+		prctl(PR_SET_PDEATHSIG, 0); /* this process is the one that can tell it */
+	kill(recorder, SIGKILL);
+	if (sudo > 1)
+		kill(sudo, SIGCONT);
+	_exit(0);
+}
+
+static void watch(pid_t recorder, pid_t sudo)
 {
 	u64 awake_ns = 0, slept_ns = suspended_ns(), beat_ns = 0, heard_ns = 0, cpu_ns = 0;
 
@@ -84,14 +95,13 @@ static void watch(pid_t recorder)
 			tell("the recorder did not run for 2 s and is killed, which removes its "
 			     "probes. "
 			     "The stream is readable up to there");
-		kill(recorder, SIGKILL);
-		_exit(0);
+		end_recorder(recorder, sudo);
 	}
 }
 
-int watchdog_start(int output_fd)
+int watchdog_start(int output_fd, bool is_serving)
 {
-	pid_t recorder = getpid();
+	pid_t recorder = getpid(), sudo = is_serving ? getppid() : 0;
 
 	/* Among a thousand threads that want a CPU it would be starved, and so killed, just when it
 	 * has the most to tell. Who started it with another niceness meant that. */
@@ -113,7 +123,7 @@ int watchdog_start(int output_fd)
 	close(output_fd); /* the reader sees the end when the recorder ends */
 	close(STDIN_FILENO);
 	privileges_give_up();
-	watch(recorder);
+	watch(recorder, sudo);
 	_exit(0);
 }
 

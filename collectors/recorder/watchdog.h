@@ -13,8 +13,9 @@
 
 struct heartbeat;
 
-/* Start it: before threads, and before anything is attached. `output_fd` is closed in it. */
-int watchdog_start(int output_fd);
+/* Start it: before threads, and before anything is attached. `output_fd` is closed in it.
+ * `is_serving`: the parent is a shell, or sudo, which has to go on when a stopped recorder ends. */
+int watchdog_start(int output_fd, bool is_serving);
 
 /* The recorder is alive. Call it at least once a second while something is attached. */
 void watchdog_beat(void);

@@ -152,6 +152,7 @@ static void describe(const struct windows *windows, const struct engine *engine,
 	window->end_ns = life.executed_ns ? life.executed_ns : end->ns;
 	window->probes_ns = (u64)end->span.spent.probes_ns;
 	window->scheduler_ns = (u64)end->span.spent.scheduler_ns;
+	window->neighbours_ns = (u64)end->span.spent.neighbours_ns;
 	window->samples_ns = (u64)end->span.spent.samples_ns;
 	window->restarts = end->restarts;
 	window->is_stretch = end->parts != NULL;

@@ -33,4 +33,10 @@ class Request:
     duration_s: float | None = None  # end after this long; None: when it is closed
     calibration_s: float | None = None  # at level flow, mean time between calibration stretches
     chooses_level: bool = False  # record instead, by what it would cost: needs budget and stretches
+    network_bits: tuple[int, int] | None = None  # of clients' addresses; None: no address at all
     recorder: Path | None = None  # executable to start instead of the one that ships: for tests
+
+    @property
+    def has_networks(self) -> bool:
+        """Whether the networks of clients are asked for."""
+        return self.network_bits is not None

@@ -49,6 +49,7 @@ def run_totals(
         lost_handshake_count=losses["handshake_ring_full"] + losses["handshake_map_full"],
         tls_versions=Counter(handshake.tls_version for handshake in good),
         ciphers=Counter(handshake.cipher for handshake in good),
+        groups=Counter(handshake.group_name for handshake in good),
         phase_counts=dict(phases),
         client_handshake_count=client_handshakes,
     )

@@ -216,6 +216,7 @@ class StreamRows:
             int(now.probes_ns) if known else None,
             int(now.scheduler_ns),
             int(now.samples_ns),
+            int(now.neighbours_ns),
         )
 
     def _end_rows(self) -> Iterator[schema.Row]:
@@ -240,5 +241,4 @@ def _shares_of_window(
     (own_ns,) = (row.engine_cpu_ns for row in rows if isinstance(row, schema.System))
     floor_ns = FLOOR_CPUS * (totals.end_ns - totals.start_ns)
     base_ns = max(1.0, effect.target_cpu_ns or 0, floor_ns)
-    by_cause = (effect.probe_ns or 0, effect.scheduler_ns or 0, effect.sample_ns or 0, own_ns)
-    return shares_of(by_cause, base_ns)
+    return shares_of((*effect.costs_ns, own_ns), base_ns)

@@ -13,7 +13,7 @@ from typing import BinaryIO, Self
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
-from tlstax.collectors.host.recording_facts import CRYPTO_FLAGS, PRIVACY
+from tlstax.collectors.host.recording_facts import CRYPTO_FLAGS, privacy
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.proc_clocks import Clocks
 from tlstax.collectors.recording.programs.expected_cost import FLOOR_CPUS
@@ -129,8 +129,8 @@ def _facts(replay: Replay) -> Iterator[schema.Meta]:
         "socket_events": replay.socket_source,
         **engine_asked(replay, int(start.start_cpu_ns)),
         "effect_floor_cpus": f"{FLOOR_CPUS:g}",
-        "privacy": PRIVACY,
     }
+    values["privacy"] = privacy(values)
     for key, value in values.items():
         yield schema.Meta(key, str(value))
 

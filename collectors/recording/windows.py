@@ -232,7 +232,7 @@ class WindowCutter:
 
     def _number(self, window: int, record: HandshakeRecord) -> schema.Handshake:
         self._handshakes_count += 1
-        return handshake_row(self._handshakes_count, window, record)
+        return handshake_row(self._handshakes_count, window, record, self._engine.network_bits)
 
     def _cut_latency(
         self,

@@ -6,7 +6,6 @@ the line between them, the other one sees its input end.
 """
 
 import os
-import platform
 import signal
 import subprocess
 import tempfile
@@ -54,7 +53,7 @@ def connect(destination: Destination) -> "Connection":
     Raises TlstaxError (HOST).
     """
     try:
-        return Connection(destination, recorder_path(), platform.machine())
+        return Connection(destination, recorder_path(), os.uname().machine)
     except OtherMachineError as other:
         if other.machine not in MACHINES:
             raise

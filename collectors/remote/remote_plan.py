@@ -40,6 +40,7 @@ class PlanRequest:
     accepted: Sequence[str] = ()
     group: Group = _ANYWHERE  # with `name`: what it must belong to
     has_stretches: bool = False  # at level flow: also the probes of calibration stretches
+    has_networks: bool = False  # the networks of clients are asked for
     chooses_level: bool = False  # without socket events everything is recorded, not `command`
 
 
@@ -65,7 +66,7 @@ class RemotePlan:
         """
         if not self.safety.user_stacks:
             return b""
-        made = process_tables(self.target.pid, self.target.proc)
+        made = process_tables(self.target.pid, self.target.proc, self.target.objects)
         return tables_bytes(made.layout, made.words) if made else b""
 
     def text(self) -> str:
@@ -124,10 +125,11 @@ def plan_there(
     asked = Level.RECORD if request.chooses_level and is_without else request.level
     safety, level = at_level(safety, asked, sockets)
     rest = request.definitions, request.role, safety.limits, image.proc
-    target, plan = plan_in_child(pid, level, *rest)
+    networks = request.has_networks
+    target, plan = plan_in_child(pid, level, *rest, networks=networks)
     stretches = None
     if request.has_stretches and plan.is_flow:
-        stretches = plan_in_child(pid, Level.RECORD, *rest)[1]
+        stretches = plan_in_child(pid, Level.RECORD, *rest, networks=networks)[1]
     if plan.sites or (stretches and stretches.sites):
         refused = next((f.why for f in findings if f.status == Status.REFUSED), "")
         costs = costs_there(image, refused and f"preflight: {refused}", tell)

@@ -39,6 +39,7 @@ class RecordRequest:
     unwind_tables: bool = True  # walk user stacks by them; else by frame pointers
     budget: float | None = None  # share of the process's CPU time; None: no limit
     budget_is_default: bool = False  # if nothing fits, everything is recorded without a limit
+    network_bits: tuple[int, int] | None = None  # of clients' addresses; None: no address at all
 
     def options_of_all(self, *, keeps_going: bool) -> str:
         """Those of the recorder that stand with the first process; "", or they end with a space.
@@ -60,6 +61,8 @@ class RecordRequest:
         words.append("--measure-hits")
         if self.budget_is_default:
             words.append("--or-everything")
+        if self.network_bits is not None:
+            words.append(f"--client-networks {','.join(map(str, self.network_bits))}")
         if self.slots_count is not None:
             words.append(f"--slots {self.slots_count}")
         if self.may_be_traced:

@@ -6,6 +6,7 @@ executable mapping, says where the table of its file begins. Building and laying
 forked child, because they need numpy and much memory for a moment.
 """
 
+import ctypes
 import os
 import struct
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,13 @@ from tlstax.collectors.process.mappings import (
     read_special_maps,
     root_of,
 )
+from tlstax.collectors.unwinding.layout_cache import (
+    KeptLayout,
+    Placed,
+    keep_layout,
+    kept_layout,
+    name_of,
+)
 from tlstax.collectors.unwinding.row_format import RULES_MOST
 
 if TYPE_CHECKING:
@@ -40,24 +48,16 @@ _USER_END: Final = 1 << 48
 _PAGE: Final = 4096
 _MASK: Final = (1 << 64) - 1
 _VDSO: Final = "[vdso]"
+_VDSO_BYTES_MOST: Final = 1 << 16
 VDSO_OF_IMAGE: Final = "vdso"
 """That of another host, beside its proc (collectors/remote/image.py)."""
 _SHARED_BYTES_MOST: Final = 1 << 24
+_NO_FRAMES: Final = "it has no call frame information that can be used"
+_LASTING: Final = ("", _NO_FRAMES)
+"""Of what is missing: the same for each process of these files."""
 
 FileKey = tuple[str, int, str]
-
-
-class Placed(NamedTuple):
-    """Where the table of a file is. Without a table, `buckets` is 0 and `missing` says why."""
-
-    base: int = 0
-    index_word: int = 0
-    buckets: int = 0
-    functions_count: int = 0
-    unsupported_count: int = 0
-    missing: str = ""
-    name: str = ""  # of the file
-    build_id: str = ""
+_VDSO_KEY: Final[FileKey] = ("", 0, _VDSO)
 
 
 @dataclass(frozen=True)
@@ -108,12 +108,51 @@ def lay_out(
     fails that reads the others, and the tables that are not in `before`.
     """
     objects = [each for each in (*known, *before.objects) if each.is_unchanged]
+    name = ""
+    if not before.files and words_most == WORDS_MOST:
+        objects = list(read_maps(pid, maps, objects, root_of(pid, proc), proc))
+        name, added = _kept(pid, maps, objects, proc)
+        if added:
+            return added
     if _has_all(maps, before, objects):
         return _lay_out(pid, maps, before, words_most, objects, proc)
     return run_in_child(
         "Reading the unwind tables of the process",
-        lambda: _lay_out(pid, maps, before, words_most, objects, proc),
+        lambda: _keep(name, _lay_out(pid, maps, before, words_most, objects, proc)),
     )
+
+
+def _kept(
+    pid: int, maps: str, objects: Sequence[MappedObject], proc: Path
+) -> tuple[str, Addition | None]:
+    """What the layout of these files is kept as, and that of the process if it is kept."""
+    name = name_of(objects, vdso_of(proc), proc / str(pid))
+    found = kept_layout(name) if name else None
+    if found is None or len(found.placed) != len(objects) + 1:
+        return name, None
+    keys = (*map(_key_of, objects), _VDSO_KEY)
+    named = (*(each.name for each in objects), "")
+    files = {
+        key: placed._replace(name=file)
+        for key, file, placed in zip(keys, named, found.placed, strict=True)
+    }
+    layout = Layout(files=files, words_count=len(found.words) // 4, rules=found.rules)
+    made = _lay_out(pid, maps, layout, WORDS_MOST, objects, proc)
+    if made.words:  # it has mapped another file meanwhile
+        return "", None
+    return name, Addition(made.layout, 0, found.words)
+
+
+def _keep(name: str, made: Addition) -> Addition:
+    """What was made, kept under a name unless that is empty or a file could not be read."""
+    files = made.layout.files
+    placed = [files.get(_key_of(each)) for each in made.layout.objects]
+    placed.append(files.get(_VDSO_KEY))
+    whole = [each for each in placed if each and each.missing in _LASTING]
+    if name and len(whole) == len(placed):
+        kept = KeptLayout(whole, made.layout.rules, made.words)
+        keep_layout(name, kept)
+    return made
 
 
 class SharedTables:
@@ -268,14 +307,26 @@ def _place(mapped: MappedObject, words: _Words, process: Path) -> Placed:
             if descriptor >= 0:
                 os.close(descriptor)
         if table is None:
-            return Placed(missing="it has no call frame information that can be used")
+            return Placed(missing=_NO_FRAMES)
     return words.place(table)
 
 
-def _place_vdso(words: _Words, proc: Path) -> Placed:
-    from tlstax.collectors.unwinding.vdso import kept_vdso_table, vdso_table
+def vdso_of(proc: Path) -> bytes:
+    """The kernel's own code in every process of a host; b"" if there is none."""
+    if proc != PROC:
+        with suppress(OSError):
+            return (proc.parent / VDSO_OF_IMAGE).read_bytes()
+        return b""
+    for start, end, name in read_special_maps(os.getpid()):
+        if name == _VDSO and end - start <= _VDSO_BYTES_MOST:
+            return ctypes.string_at(start, end - start)
+    return b""
 
-    table = vdso_table() if proc == PROC else kept_vdso_table(proc.parent / VDSO_OF_IMAGE)
+
+def _place_vdso(words: _Words, proc: Path) -> Placed:
+    from tlstax.collectors.unwinding.vdso import vdso_table
+
+    table = vdso_table(vdso_of(proc))
     if table is None:
-        return Placed(missing="it has no call frame information")
+        return Placed(missing=_NO_FRAMES)
     return words.place(table)._replace(build_id=table.build_id)

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from tlstax import cache_directory
-from tlstax.collectors.host.kept_file import keep_file
+from tlstax.collectors.host.kept_file import BYTES_MOST, keep_file, read_kept
 from tlstax.collectors.unwinding.file_table import FileTable, from_bytes, to_bytes
+from tlstax.collectors.unwinding.layout_cache import FOLDER, code
 
-FOLDER: Final = "unwind"
 TABLES_MOST: Final = 512
-FILE_BYTES_MOST: Final = 1 << 26
 
 
 def contents_of(descriptor: int) -> str:
@@ -26,7 +25,7 @@ def contents_of(descriptor: int) -> str:
     "" if it is too large for one, or cannot be read.
     """
     with suppress(OSError), open(descriptor, "rb", closefd=False) as stream:
-        if os.fstat(descriptor).st_size <= FILE_BYTES_MOST:
+        if os.fstat(descriptor).st_size <= BYTES_MOST:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
             stream.seek(0)
             return digest
@@ -42,11 +41,9 @@ def kept_table(build_id: str, debug: str = "", contents: str = "") -> FileTable 
     if not build_id and not contents:
         return None
     with suppress(OSError, ValueError):
-        path = _path(build_id or contents, debug)
-        if path.stat().st_size <= FILE_BYTES_MOST:
-            table = from_bytes(path.read_bytes())
-            if table.build_id == build_id:
-                return table
+        table = from_bytes(read_kept(_path(build_id or contents, debug)))
+        if table.build_id == build_id:
+            return table
     return None
 
 
@@ -66,13 +63,5 @@ def keep_table(table: FileTable, debug: str = "", contents: str = "") -> None:
 
 
 def _path(build_id: str, debug: str) -> Path:
-    parts = [build_id, _code(), *([debug] if debug else [])]
+    parts = [build_id, code(), *([debug] if debug else [])]
     return cache_directory() / FOLDER / f"{'-'.join(parts)}.table"
-
-
-def _code() -> str:
-    """The code that builds tables, as one name."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]

@@ -12,7 +12,7 @@ from tlstax.collectors.process.control_groups import Group
 from tlstax.collectors.recording.by_recorder.session import RecorderSession
 from tlstax.collectors.recording.programs.expected_cost import budget_summary
 from tlstax.collectors.recording.windows import WindowTotals
-from tlstax.collectors.watching.preparation import Prepared
+from tlstax.collectors.watching.preparation import Prepared, prepare
 from tlstax.collectors.watching.raw_captures import RawCaptures
 from tlstax.collectors.watching.sink import Sink
 from tlstax.probes.model import Level
@@ -23,6 +23,9 @@ WALKS_MOST: Final = 20
 """Stacks of waits that are walked in a second."""
 STACKS_MOST: Final = (8192, 20_000)
 """Stacks that are kept in memory as they are sent, and of an hour."""
+_WHY_UNKNOWN: Final = (
+    "the function by which its TLS library gets the socket of a connection was not found"
+)
 LEAST_CPUS: Final = 1.0
 """A server that uses less CPU is counted as using this much by the budget."""
 
@@ -38,11 +41,17 @@ class Watched:
     level: Level = Level.FLOW
     accepted: Sequence[str] = ()
     group: Group = field(default_factory=Group)
+    network_bits: tuple[int, int] | None = None  # of clients' addresses; None: no address at all
 
     @property
     def who(self) -> str:
         """As part of a sentence."""
         return f"called {self.name}" + (f" of {self.group}" if any(self.group) else "")
+
+    def prepare(self, pid: int) -> Prepared:
+        """Examine a process and plan its probes. Raises TlstaxError."""
+        has_networks = self.network_bits is not None
+        return prepare(pid, self.level, self.accepted, networks=has_networks)
 
     def arguments(self, prepared: Prepared) -> list[str]:
         """Those of the recorder for a server."""
@@ -60,6 +69,8 @@ class Watched:
                 "--floor-cpus": f"{LEAST_CPUS:g}",
                 "--reader": str(os.getpid()),
             }
+        if self.network_bits is not None:
+            values["--client-networks"] = ",".join(map(str, self.network_bits))
         words = [word for pair in values.items() for word in pair]
         return [*words, "--traced"] if prepared.may_be_traced else words
 
@@ -104,6 +115,8 @@ class Outlet:
         )
         if session.budget is not None:
             self._tell(budget_summary(session.budget))
+        if session.replay.network_bits[0] and not prepared.plan.has_networks:
+            self._tell("the networks of its clients stay unknown: " + _WHY_UNKNOWN)
         for note in prepared.safety.notes:
             self._tell(f"preflight ({note.hazard}): {note.text}")
 

@@ -3,7 +3,8 @@
 
 Preflight and planning fork, which a process with threads must not do, and need memory that a
 process which stays for weeks should not keep. So each start of the server is prepared by
-`python -m tlstax.collectors.watching.preparation PID LEVEL HAZARD...`, whose answer is a pickle.
+`python -m tlstax.collectors.watching.preparation PID LEVEL 0|1 HAZARD...`, which answers with a
+pickle.
 """
 
 import os
@@ -38,11 +39,16 @@ class Prepared(NamedTuple):
     """Unwind tables of what is mapped now; None: stacks are walked by frame pointers."""
 
 
-def prepare(pid: int, level: Level, accepted: Sequence[str] = ()) -> Prepared:
-    """Examine process `pid` and plan its probes. Raises TlstaxError as `tlstax attach` does."""
+def prepare(
+    pid: int, level: Level, accepted: Sequence[str] = (), *, networks: bool = False
+) -> Prepared:
+    """Examine process `pid` and plan its probes, if asked also those that tell clients' networks.
+
+    Raises TlstaxError as `tlstax attach` does.
+    """
     module = "tlstax.collectors.watching.preparation"
     done = subprocess.run(
-        [sys.executable, "-m", module, str(pid), level.name, *accepted],
+        [sys.executable, "-m", module, str(pid), level.name, str(int(networks)), *accepted],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         check=False,
@@ -60,21 +66,21 @@ def prepare(pid: int, level: Level, accepted: Sequence[str] = ()) -> Prepared:
     return answer
 
 
-def _prepared(pid: int, level: Level, accepted: Sequence[str]) -> Prepared:
+def _prepared(pid: int, level: Level, networks: bool, accepted: Sequence[str]) -> Prepared:
     require_host_pids()
     safety, level = at_level(preflight(pid, accepted), level)
-    target, plan = plan_in_child(pid, level, limits=safety.limits)
-    made = process_tables(pid) if safety.user_stacks else None
+    target, plan = plan_in_child(pid, level, limits=safety.limits, networks=networks)
+    made = process_tables(pid, known=target.objects) if safety.user_stacks else None
     tables = tables_bytes(made.layout, made.words) if made else None
     return Prepared(target, plan, safety, level, thread_room(pid), "tracer" in accepted, tables)
 
 
-def _main(pid: str, level: str, *accepted: str) -> None:
+def _main(pid: str, level: str, networks: str, *accepted: str) -> None:
     """Answer on standard output."""
     answer: Prepared | Failure
     os.nice(10)  # the server comes first
     try:
-        answer = _prepared(int(pid), Level[level], accepted)
+        answer = _prepared(int(pid), Level[level], networks == "1", accepted)
     except TlstaxError as error:
         answer = Failure(error.what, error.why, error.do, ExitCode(error.exit_code))
     pickle.dump(answer, sys.stdout.buffer)

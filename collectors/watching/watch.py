@@ -14,7 +14,6 @@ from tlstax.collectors.recording.by_recorder.session import RecorderSession
 from tlstax.collectors.recording.proc_clocks import BothClocks
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.watching.outlet import STACKS_MOST, Outlet, Watched, how_it_ended
-from tlstax.collectors.watching.preparation import Prepared, prepare
 from tlstax.collectors.watching.released_memory import release
 
 _LOOK_MS: Final = (500, 1000, 2000, 5000)
@@ -99,7 +98,7 @@ class Watch:
         """Record one process to its end; False if no other is to be recorded."""
         begun_ns = monotonic_ns()
         try:
-            ending = self._record(prepare(pid, self._watched.level, self._watched.accepted))
+            ending = self._record(self._attached(pid))
         except TlstaxError as error:
             if not self._was_attached and self._is_there(pid):
                 raise
@@ -120,8 +119,9 @@ class Watch:
     def _is_there(pid: int) -> bool:
         return program_of(pid) != "another program"
 
-    def _record(self, prepared: Prepared) -> str:
-        """Record a prepared server until it ends or the watch is told to stop; how it ended."""
+    def _attached(self, pid: int) -> RecorderSession:
+        """Attach to a process. What was prepared is not kept: its tables alone take 1.5 MB."""
+        prepared = self._watched.prepare(pid)
         session = RecorderSession(
             Recorded(prepared.target, prepared.plan, prepared.safety),
             self._watched.arguments(prepared),
@@ -132,7 +132,21 @@ class Watch:
         session.wake_on(self._stop.fd)
         try:
             self._outlet.attached(session, prepared, self._spent_ns)
-            self._was_attached = True
+        except BaseException:
+            self._end(session)
+            raise
+        self._was_attached = True
+        return session
+
+    def _end(self, session: RecorderSession) -> int:
+        """Detach; the exit status of the recorder."""
+        status = self._outlet.end(session.close)
+        self._spent_ns = cpu_used_ns()
+        return status
+
+    def _record(self, session: RecorderSession) -> str:
+        """Record until the server ends or the watch is told to stop; how it ended."""
+        try:
             release()  # what preparing it needed
             while not session.ending and not self._stop.requested:
                 session.wait(_STEP_MS)
@@ -140,8 +154,7 @@ class Watch:
             ending = session.ending
             self._outlet.take(session.finish())
         finally:
-            status = self._outlet.end(session.close)
-            self._spent_ns = cpu_used_ns()
+            status = self._end(session)
         if ending and status not in (ExitCode.OK, ExitCode.TARGET):
             return how_it_ended(ending, status, session.said)
         return ending

@@ -23,7 +23,7 @@ from tlstax.collectors.recording.proc_clocks import BothClocks
 from tlstax.collectors.watching.labels import Labels, NotYetError
 from tlstax.collectors.watching.outlet import STACKS_MOST, Outlet, Watched, how_it_ended
 from tlstax.collectors.watching.outlets import Outlets
-from tlstax.collectors.watching.preparation import Prepared, prepare
+from tlstax.collectors.watching.preparation import Prepared
 from tlstax.collectors.watching.released_memory import release
 
 _S: Final = 1_000_000_000
@@ -179,7 +179,7 @@ class WatchAll:
             try:
                 label = self._labels.of(pid, recorded)
                 self._turns.turn(label)
-                prepared = prepare(pid, self._watched.level, self._watched.accepted)
+                prepared = self._watched.prepare(pid)
                 self._outlets.of(label)
                 found.append((label, prepared))
             except NotYetError:

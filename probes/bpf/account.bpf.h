@@ -71,6 +71,13 @@ static __always_inline struct cpu_counts *find_cpu(u32 cpu)
 	return bpf_map_lookup_elem(&cpus, &cpu);
 }
 
+/* An event is the target's: what it costs is told apart from that of other processes' events. */
+static __always_inline void count_event(struct cpu_counts *cpu)
+{
+	if (cpu)
+		cpu->event_count++;
+}
+
 /*
  * Global functions like this one are verified on their own, and not again on each path that leads
  * to a call of them. What seldom runs, the bodies of loops, and what is called from many places are

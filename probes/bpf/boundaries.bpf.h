@@ -73,6 +73,9 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 			bpf_probe_read_user_str(slot->handshake.group, GROUP_BYTES,
 						(void *)value_at(cookie));
 		break;
+	case ACTION_HANDSHAKE_SOCKET:
+		note_peer(slot, value_at(cookie));
+		break;
 	case ACTION_HANDSHAKE_FREE:
 		enter_handshake_free(slot, now, value_at(cookie));
 		break;

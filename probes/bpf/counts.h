@@ -32,7 +32,8 @@ struct cpu_counts {
 	u64 sample_count;    /* CPU samples in the target */
 	u64 arrived_ns;	     /* when a thread of the target was last switched in here */
 	u64 current;	     /* the thread of the target that was last switched in here, its task */
-	u64 current_index;   /* and its slot */
+	u32 current_index;   /* and its slot */
+	u32 event_count;     /* of the target that a program ran for here; goes on at 0 */
 };
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Faults that tests/truth/mutants builds into the programs, one macro each, to prove that closure
- * notices them. No macro is defined in the object that ships, and each of these is then nothing.
+ * or a truth test notices them. No macro is defined in the object that ships, and each of these is
+ * then nothing.
  */
 #ifndef TLSTAX_FAULTS_BPF_H
 #define TLSTAX_FAULTS_BPF_H
@@ -63,6 +64,12 @@
 #define FAULT_DROPS_HANDSHAKE() (bpf_get_prandom_u32() % (MUTANT_DROP_HANDSHAKES) == 0)
 #else
 #define FAULT_DROPS_HANDSHAKE() false
+#endif
+
+#ifdef MUTANT_KEEP_CONNECTION
+#define FAULT_KEEPS_CONNECTION() true
+#else
+#define FAULT_KEEPS_CONNECTION() false
 #endif
 
 #ifdef MUTANT_LOST_SECOND /* number of seconds before it, since the kernel's counts were read \

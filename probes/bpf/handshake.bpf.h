@@ -9,6 +9,7 @@
 #ifndef TLSTAX_HANDSHAKE_BPF_H
 #define TLSTAX_HANDSHAKE_BPF_H
 
+#include "networks.bpf.h"
 #include "phases.bpf.h"
 
 /* From openssl/ssl.h. */
@@ -139,6 +140,7 @@ __noinline bool start_or_resume(struct thread_slot *slot, u64 now, u64 ssl, u64 
 		handshake->is_server = side == SIDE_SERVER;
 	else if (!foreign)
 		handshake->is_server = read_field(ssl, config.off_server);
+	take_peer(slot);
 	handshake->active = 1;
 	return true;
 }

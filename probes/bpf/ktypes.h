@@ -62,10 +62,16 @@ struct inode {
 	unsigned short i_mode;
 };
 
+struct in6_addr {
+	u8 bytes[16];
+};
+
 struct sock_common {
 	u16 skc_num; /* local port */
 	u16 skc_family;
 	u8 skc_state;
+	__be32 skc_daddr;
+	struct in6_addr skc_v6_daddr; /* CONFIG_IPV6 */
 };
 
 struct sock {

@@ -8,6 +8,7 @@
 #ifndef TLSTAX_LEDGER_H
 #define TLSTAX_LEDGER_H
 
+#include "cookie.h"
 #include "counts.h"
 
 enum phase {
@@ -82,37 +83,11 @@ enum action {
 	ACTION_PHASE_SEND,    /* phase, whose end a tracepoint may show; reads the bytes to send */
 	ACTION_COMMAND_READS, /* the command itself will read from its client */
 	ACTION_CROSSING,      /* is counted where it belongs, and changes nothing */
+	ACTION_HANDSHAKE_SOCKET, /* the connection gets its socket: see networks.bpf.h */
 };
 
-/*
- * Attach cookie: action 0-7, phase (of ACTION_WAIT: state) 8-15, site 16-23, only inside a
- * handshake 24, a handshake function that waits for the network itself 25, one that returns 0 for
- * success 26, of which side of the connection it is 27-28 (0: any, 1: server, 2: client), an exit
- * that counts only where condition 60-63 of the jump holds 29 (an entry: on arm64, at the call
- * itself and not in the function), one that is also crossed without an entry 30, an entry whose
- * exits are not all seen 31; 32-47 how far the stack pointer is below that of the function's first
- * instruction (an exit: below that of its caller), in words, signed; 48-51 the register, by its
- * place in struct pt_regs (arm64: see REGISTER_PLACE), that holds what is read there; 52-59 the
- * role that the thread has from here on (0: the one it had).
- */
-#define COOKIE_ACTION(cookie) ((cookie)&0xff)
-#define COOKIE_PHASE(cookie) (((cookie) >> 8) & (PHASES - 1))
-#define COOKIE_SITE(cookie) (((cookie) >> 16) & (MAX_SITES - 1))
-#define COOKIE_IN_HANDSHAKE(cookie) ((cookie) >> 24 & 1)
-#define COOKIE_BLOCKING(cookie) ((cookie) >> 25 & 1)
-#define COOKIE_ZERO_IS_SUCCESS(cookie) ((cookie) >> 26 & 1)
-#define COOKIE_SIDE(cookie) ((cookie) >> 27 & 3)
-#define COOKIE_HAS_CONDITION(cookie) ((cookie) >> 29 & 1)
-#define COOKIE_AT_CALL(cookie) ((cookie) >> 29 & 1)
-#define COOKIE_STRAY(cookie) ((cookie) >> 30 & 1)
-#define COOKIE_UNSEEN_EXITS(cookie) ((cookie) >> 31 & 1)
-#define COOKIE_STACK_BYTES(cookie) ((s64)(__s16)((cookie) >> 32) * 8)
-#define COOKIE_REGISTER(cookie) ((cookie) >> 48 & 15)
-#define COOKIE_STATE(cookie) (((cookie) >> 8) & (STATES - 1))
-#define COOKIE_ROLE(cookie) ((cookie) >> 52 & 0xff)
-#define COOKIE_CONDITION(cookie) ((cookie) >> 60)
-
 enum { MAX_SITES = 256, MAX_FRAMES = 16, MAX_SYSCALLS = 512, GROUP_BYTES = 24 };
+enum { NETWORK_BYTES = 16, NETWORK_WORDS = 4 };
 
 /* Log-linear: 16 buckets an octave, so the middle of a bucket is at most 3.1 % off. */
 enum { LATENCY_SUBBITS = 4, LATENCY_BUCKETS = 640 };
@@ -173,6 +148,12 @@ struct frame {
 	u8 tail_calls; /* functions of the same phase that this one left by a jump into */
 };
 
+/* A client's address up to the length that was asked for; the rest of it is 0. */
+struct network {
+	u32 family; /* 0: unknown, or not asked for; else an AF_ number */
+	u8 address[NETWORK_BYTES];
+};
+
 /* One connection's handshake; also the ring buffer record. */
 struct handshake {
 	u64 ssl; /* key while it is open; zeroed in the record */
@@ -191,6 +172,8 @@ struct handshake {
 	u32 unfollowed; /* its thread's states were not recorded for a while: state_ns lacks that */
 	s32 is_server;	/* -1: unknown */
 	char group[GROUP_BYTES];
+	struct network network; /* of the client */
+	u32 reserved;
 };
 
 struct pending {
@@ -252,6 +235,8 @@ struct thread_slot {
 	u32 message;	   /* level flow: what of one was received last, see flow.bpf.h */
 	u32 message_bytes; /* of its body */
 	u64 seen_count;	   /* switches from the CPU, but for its last */
+	struct network peer; /* of the socket that its next handshake is on */
+	u32 reserved;
 	struct thread_counts first_counts; /* when it got its account */
 	struct thread_counts counts;	   /* at the last edge of a window, or at its end */
 	char comm[16];
@@ -304,6 +289,8 @@ struct config {
 	u32 shards;		   /* of latencies and hits: CPUs, as far as each has its own */
 	u32 flow;		   /* sockets alone tell commands: see flow.bpf.h */
 	u32 no_user_stacks;	   /* walking them is dangerous on this kernel: see exit-race */
+	u32 network_bits;	   /* of a client's IPv4 address that are kept; 0: none of any */
+	u32 network6_bits;	   /* of an IPv6 address */
 	s32 off_version; /* struct offsets read from libssl's own accessors; -1: unknown */
 	s32 off_rwstate;
 	s32 off_shutdown;

@@ -114,7 +114,7 @@ __noinline int pause_thread(struct thread_slot *slot, u64 now)
  */
 __noinline int forget_connection(struct thread_slot *slot, u32 state)
 {
-	if (!slot || !control.blind_ns)
+	if (!slot || !control.blind_ns || FAULT_KEEPS_CONNECTION())
 		return 0;
 	bool is_new = slot->thread_start_ns > control.blind_ns && (s32)slot->tid != config.tgid &&
 		      state <= STATE_BLOCKED_NETWORK;

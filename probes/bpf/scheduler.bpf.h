@@ -289,6 +289,7 @@ int on_switch(u64 *ctx)
 	struct cpu_clocks clocks;
 	if (!cpu) /* there is one of each CPU */
 		return 0;
+	count_event(cpu);
 	read_clocks(next, now, &clocks); /* both are on this CPU */
 	if (out) {
 		bool preempted = ctx[0] & 0xff;
@@ -306,6 +307,7 @@ int on_wakeup(u64 *ctx)
 	struct task_struct *task = (struct task_struct *)ctx[0];
 	if (!is_target(task) || FAULT_DROPS_WAKEUP())
 		return 0;
+	count_event(find_cpu(bpf_get_smp_processor_id()));
 	struct thread_slot *slot = find_slot(task);
 	if (!slot || slot->status != THREAD_LIVE || slot->state < STATE_BLOCKED_NETWORK)
 		return 0;

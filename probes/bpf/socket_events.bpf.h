@@ -13,7 +13,9 @@ static __always_inline struct thread_slot *socket_user(void)
 	struct task_struct *task = bpf_get_current_task_btf();
 	if (!is_target(task))
 		return NULL;
-	struct thread_slot *slot = running_slot(task, find_cpu(bpf_get_smp_processor_id()));
+	struct cpu_counts *cpu = find_cpu(bpf_get_smp_processor_id());
+	count_event(cpu);
+	struct thread_slot *slot = running_slot(task, cpu);
 	return slot && slot->status == THREAD_LIVE ? slot : NULL;
 }
 

@@ -113,11 +113,10 @@ def decide(twins: Sequence[Bench], scenario: str, options: argparse.Namespace) -
     """Rounds until the interval decides, or there were enough."""
     share = share_of(options.budget)
     rounds = Rounds()
-    length_s = 2 * (options.seconds + START_S)
     while len(rounds.turns) < options.most_rounds:
         with (
-            driven(twins[0].server, scenario, options.threads, length_s + 2),
-            driven(twins[1].server, scenario, options.threads, length_s),
+            driven(twins[0].server, scenario, options.threads),
+            driven(twins[1].server, scenario, options.threads),
         ):
             rounds.turns.append((turn_of(twins, 0, options), turn_of(twins, 1, options)))
         cost, low, high = rounds.cost()

@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A lightly loaded server recorded with default options: what is recorded, said and measured.
 
-    light_load.py [--rounds N] [--rate R] [-- OPTIONS]    (make bench-light)
+    light_load.py [--rounds N] [--rate R] [--selects S] [--keep DIR] [-- OPTIONS]
+    (make bench-light)
 
-A private MariaDB takes R new TLS connections a second (60). Each round is a stretch without
-tlstax, then `tlstax attach` for 20 s, with OPTIONS. Printed for each: how many of the server's
-handshakes of 13 s, by its own counter, have a record; the share of the time with handshakes; what
-the recording says that it cost, as a share of the server's CPU time, which counts as a tenth of a
-CPU at least. Measured: the server's CPU time for a connection while it is recorded against that in
-the stretch before, and the CPU time of tlstax. Always exits 0.
+A private MariaDB takes R new TLS connections a second (60), and S point selects a second on an open
+one. A second server, its twin, has the same load and is never recorded. Each round is `tlstax
+attach` for 20 s, with OPTIONS, between stretches without tlstax. Printed for each: how many of the
+server's handshakes of 13 s, by its own counter, have a record; the share of the time with
+handshakes; what the recording says that it cost, as a share of the server's CPU time, which counts
+as a tenth of a CPU at least. Measured: the server's CPU time for a connection as a multiple of its
+twin's in the same seconds, while it is recorded against the mean of the stretches next to it, and
+the CPU time of tlstax. What a connection costs changes with the hour by more than recording does;
+most of that the twin shares. What tlstax's programs cost at the twin's own events, less than 0.1 us
+each, is in the twin's figure and so not in what is measured. Also printed: the same without the
+twin. Always exits 0.
 """
 
 import argparse
@@ -17,7 +23,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import fmean
 from typing import Final, NamedTuple
 
 from tlstax.analysis.rows.coverage import HANDSHAKE_LEVELS
@@ -55,6 +64,40 @@ class Stretch(NamedTuple):
         return self.cpus / self.per_s * 1e6
 
 
+class Pair(NamedTuple):
+    """The same seconds of the server and of its twin."""
+
+    server: Stretch
+    twin: Stretch
+
+    @property
+    def ratio(self) -> float:
+        """What a connection costs, as a multiple of the twin's."""
+        return self.server.each_us / self.twin.each_us
+
+
+class Measured:
+    """Of all rounds."""
+
+    def __init__(self) -> None:
+        self._ratios: list[float] = []
+        self._totals: list[float] = []
+
+    def add(self, ratio: float, base_cpus: float, alone_cpus: float, own_share: float) -> None:
+        """A round: cost of a connection against nothing recorded; CPUs counted and used."""
+        self._ratios.append(ratio)
+        self._totals.append((ratio - 1) * alone_cpus / base_cpus + own_share)
+
+    def show(self, words: str) -> None:
+        """One line."""
+        ratio = "{:.4f} ({:.4f}..{:.4f})".format(*interval(self._ratios))
+        total = "{:.2%} ({:.2%}..{:.2%})".format(*interval(self._totals))
+        print(
+            f"measured {words}: {ratio} times the CPU time of a connection; "
+            f"with tlstax {total} of the server's"
+        )
+
+
 class Said(NamedTuple):
     """What a recording has and says."""
 
@@ -64,14 +107,32 @@ class Said(NamedTuple):
     own_share: float  # the part of it for tlstax
 
 
-def stretch(pid: int, status: StatusSession) -> Stretch:
-    """Let the server work."""
-    before, cpu_ns = status.read(), process_cpu_ns(pid)
+def stretch(servers: Sequence[tuple[int, StatusSession]]) -> Pair:
+    """Let both work."""
+    begin = [(status.read(), process_cpu_ns(pid)) for pid, status in servers]
     time.sleep(MEASURED_S)
-    cpu_ns, after = process_cpu_ns(pid) - cpu_ns, status.read()
-    elapsed_s = (after.time_ns - before.time_ns) / 1e9
-    connects = int(after[ACCEPTED] - before[ACCEPTED])
-    return Stretch(before.time_ns, after.time_ns, connects, cpu_ns / elapsed_s / 1e9)
+    found = []
+    for (pid, status), (before, cpu_ns) in zip(servers, begin, strict=True):
+        after, cpu_ns = status.read(), process_cpu_ns(pid) - cpu_ns
+        elapsed_s = (after.time_ns - before.time_ns) / 1e9
+        connects = int(after[ACCEPTED] - before[ACCEPTED])
+        cpus = cpu_ns / elapsed_s / 1e9
+        found.append(Stretch(before.time_ns, after.time_ns, connects, cpus))
+    return Pair(*found)
+
+
+@contextmanager
+def loaded(server: PrivateServer, options: argparse.Namespace) -> Iterator[StatusSession]:
+    """The clients of one server, and its counters."""
+    driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
+    driver.prepare()
+    load = Load(SCENARIOS["connect"], 1, 7200, rate_per_s=options.rate)
+    with ExitStack() as stack:
+        stack.enter_context(in_background(driver, load, "tls"))
+        if options.selects:
+            load = Load(SCENARIOS["point_select"], 1, 7200, rate_per_s=options.selects)
+            stack.enter_context(in_background(driver, load, "tls"))
+        yield stack.enter_context(server.open_status())
 
 
 def said(capture: Path) -> Said:
@@ -84,9 +145,7 @@ def said(capture: Path) -> Said:
     length_ns = windows[-1].end_ns - windows[0].start_ns
     seen_ns = sum(w.end_ns - w.start_ns for w in windows if w.level in HANDSHAKE_LEVELS)
     cpu_ns = max(FLOOR_CPUS * length_ns, sum(row.target_cpu_ns or 0 for row in effects))
-    cost_ns = own_ns + sum(
-        (row.probe_ns or 0) + (row.scheduler_ns or 0) + (row.sample_ns or 0) for row in effects
-    )
+    cost_ns = own_ns + sum(sum(row.costs_ns) for row in effects)
     return Said(ends_ns, seen_ns / length_ns, cost_ns / cpu_ns, own_ns / cpu_ns)
 
 
@@ -95,53 +154,49 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--rate", type=float, default=60, help="connections a second")
+    parser.add_argument("--selects", type=float, default=0, help="point selects a second beside")
+    parser.add_argument("--keep", type=Path, help="a folder for the recordings")
     parser.add_argument("options", nargs="*", help="of tlstax attach")
     options = parser.parse_args()
-    ratios: list[float] = []
-    added: list[float] = []
-    totals: list[float] = []
-    with PrivateServer() as server, tempfile.TemporaryDirectory() as name:
-        driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
-        driver.prepare()
-        load = Load(SCENARIOS["connect"], 1, 7200, rate_per_s=options.rate)
-        with in_background(driver, load, "tls"), server.open_status() as status:
-            time.sleep(2)
-            for number in range(options.rounds):
-                alone = stretch(server.pid, status)
-                capture = Path(name) / f"{number}"
-                command = [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--quiet"]
-                command += ["-o", str(capture), "--for", f"{RECORDED_S}s", *options.options]
-                with subprocess.Popen(command, stderr=subprocess.PIPE) as recorder:
-                    time.sleep(ATTACHED_S)
-                    recorded = stretch(server.pid, status)
-                    said_text = recorder.communicate()[1].decode()
-                if recorder.returncode:
-                    print(said_text.splitlines()[-1], flush=True)  # a host that is too busy
-                    continue
-                found = said(capture)
-                begin_ns, end_ns = recorded.begin_ns, recorded.end_ns
-                count = sum(begin_ns <= one < end_ns for one in found.ends_ns)
-                more_us = recorded.each_us - alone.each_us
-                ratios.append(recorded.each_us / alone.each_us)
-                added.append(more_us)
-                base = max(FLOOR_CPUS, alone.cpus)
-                totals.append(more_us * 1e-6 * recorded.per_s / base + found.own_share)
-                print(
-                    f"{count} of {recorded.connects} handshakes "
-                    f"({count / recorded.connects:.3f}), with handshakes "
-                    f"{found.seen_share:.3f} of the time, said {found.cost_share:.2%}; "
-                    f"alone {alone.each_us:.0f} us a connection at {alone.cpus:.3f} CPUs, "
-                    f"recorded {more_us:+.0f} us, tlstax {found.own_share:.2%}, "
-                    f"load {os.getloadavg()[0]:.1f}",
-                    flush=True,
-                )
-    print(
-        "measured: {:.3f} ({:.3f}..{:.3f}) times the CPU time of a connection, ".format(
-            *interval(ratios)
-        )
-        + "{:+.0f} us ({:.0f}..{:.0f}); ".format(*interval(added))
-        + "with tlstax {:.2%} ({:.2%}..{:.2%}) of the server's".format(*interval(totals))
-    )
+    by_twin, by_itself = Measured(), Measured()
+    with ExitStack() as stack:
+        folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server, twin = (stack.enter_context(PrivateServer()) for _ in range(2))
+        both = [(one.pid, stack.enter_context(loaded(one, options))) for one in (server, twin)]
+        time.sleep(2)
+        before = stretch(both)
+        for number in range(options.rounds):
+            capture = folder / f"{number}"
+            command = [sys.executable, "-m", "tlstax", "attach", str(server.pid), "--quiet"]
+            command += ["-o", str(capture), "--for", f"{RECORDED_S}s", *options.options]
+            with subprocess.Popen(command, stderr=subprocess.PIPE) as recorder:
+                time.sleep(ATTACHED_S)
+                recorded = stretch(both)
+                said_text = recorder.communicate()[1].decode()
+            after = stretch(both)
+            alone_us = fmean((before.server.each_us, after.server.each_us))
+            alone_cpus = fmean((before.server.cpus, after.server.cpus))
+            ratio = recorded.ratio / fmean((before.ratio, after.ratio))
+            before = after
+            if recorder.returncode:
+                print(said_text.splitlines()[-1], flush=True)  # a host that is too busy
+                continue
+            found = said(capture)
+            here = recorded.server
+            count = sum(here.begin_ns <= one < here.end_ns for one in found.ends_ns)
+            base = max(FLOOR_CPUS, alone_cpus)
+            by_twin.add(ratio, base, alone_cpus, found.own_share)
+            by_itself.add(here.each_us / alone_us, base, alone_cpus, found.own_share)
+            print(
+                f"{count} of {here.connects} handshakes ({count / here.connects:.3f}), with "
+                f"handshakes {found.seen_share:.3f} of the time, said {found.cost_share:.2%}, of "
+                f"it tlstax {found.own_share:.2%}; alone {alone_us:.0f} us a connection, "
+                f"{alone_cpus:.3f} CPUs, recorded {ratio:.3f} times (by itself "
+                f"{here.each_us / alone_us:.3f}), load {os.getloadavg()[0]:.1f}",
+                flush=True,
+            )
+    by_twin.show("by the twin")
+    by_itself.show("by itself")
     return 0
 
 

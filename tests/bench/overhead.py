@@ -16,6 +16,7 @@ Run by `make bench-overhead`. Always exits 0 when every run could be made: it is
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
@@ -59,6 +60,9 @@ class Figures:
                 fmean((before.per_second, after.per_second)),
                 fmean((before.cpu_ns_per_operation, after.cpu_ns_per_operation)),
                 before.operation_count + after.operation_count,
+                clients_cpu_ns_per_operation=fmean(
+                    (before.clients_cpu_ns_per_operation, after.clients_cpu_ns_per_operation)
+                ),
             )
         )
 
@@ -73,6 +77,22 @@ class Figures:
         return interval(
             [one.cpu_ns_per_operation / other.cpu_ns_per_operation for one, other in pairs]
         )
+
+    def beside_each_other(self) -> list[tuple[str, list[float], list[float]]]:
+        """What tlstax says that an operation cost, and what it did, in us: what, said, measured."""
+        server: tuple[list[float], list[float]] = ([], [])
+        both: tuple[list[float], list[float]] = ([], [])
+        for one, other in zip(self.under, self.beside, strict=True):
+            own, neighbours = one.said_elsewhere_share or 0, one.said_neighbour_share or 0
+            attached = (one.said_share or 0) - own
+            us = one.cpu_ns_per_operation / 1e3
+            more = us - other.cpu_ns_per_operation / 1e3
+            clients = one.clients_cpu_ns_per_operation - other.clients_cpu_ns_per_operation
+            server[0].append((attached - neighbours) * us)
+            server[1].append(more)
+            both[0].append(attached * us)
+            both[1].append(more + clients / 1e3)
+        return [("of the server", *server), ("of server and clients", *both)]
 
 
 def tools(pid: int, arms: Sequence[str]) -> list[Tool]:
@@ -100,6 +120,7 @@ def under(bench: Bench, tool: Tool, seconds: float) -> Stretch:
         hits_count=own.hits_count,
         said_share=own.said_share,
         said_elsewhere_share=own.said_elsewhere_share,
+        said_neighbour_share=own.said_neighbour_share,
         hit_words=own.hit_words,
     )
 
@@ -110,11 +131,10 @@ def rounds_of(
     """Every tool in turn, `--rounds` times."""
     figures = {tool.name: Figures() for tool in chosen}
     lengths = [options.budget_seconds if tool.budget else options.seconds for tool in chosen]
-    length_s = options.seconds * (len(chosen) + 1) + sum(lengths) + 6 * len(chosen)
     turns = list(zip(chosen, lengths, strict=True))
     for number in range(options.rounds):
         turn = number % len(chosen)
-        with driven(bench.server, scenario, options.threads, length_s):
+        with driven(bench.server, scenario, options.threads):
             before = bench.stretch(options.seconds)
             for tool, seconds in (*turns[turn:], *turns[:turn]):
                 progress(f"{scenario}: round {number + 1} of {options.rounds}, {tool.name}")
@@ -152,18 +172,17 @@ def show(title: str, figures: dict[str, Figures]) -> None:
 
 def show_own_words(name: str, figures: Figures) -> None:
     """What tlstax says that it cost, beside what it did."""
-    said = [run.said_share for run in figures.under if run.said_share is not None]
-    if not said:
+    if not figures.under or figures.under[0].said_share is None:
         return
-    cost, low, high = (figure - 1 for figure in figures.cost())
-    elsewhere = [run.said_elsewhere_share or 0.0 for run in figures.under]
-    print(
-        f"{name}: it says that it cost {median(said):.2%} ({min(said):.2%}..{max(said):.2%}), of "
-        f"that {median(elsewhere):.2%} its own CPU time; the server's CPU time per operation rose "
-        f"by {cost:.2%} ({low:.2%}..{high:.2%})"
-    )
-    for run in figures.under:
-        print(f"  a hit: {run.hit_words or 'not told'}")
+    print(f"{name}: CPU time for an operation, in us")
+    for what, said_us, measured_us in figures.beside_each_other():
+        print(
+            "  {}: said {:.2f} ({:.2f}..{:.2f}),".format(what, *interval(said_us)),
+            "measured {:.2f} ({:.2f}..{:.2f}),".format(*interval(measured_us)),
+            f"said / measured {median(said_us) / median(measured_us):.2f}",
+        )
+    for words, count in Counter(run.hit_words or "not told" for run in figures.under).items():
+        print(f"  a hit: {words}" + (f", {count} times" if count > 1 else ""))
 
 
 def bench_server(name: str, options: argparse.Namespace) -> None:

@@ -7,20 +7,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from tlstax import TlstaxError
 from tlstax.analysis.statistics import medians
 from tlstax.analysis.statistics.units import rounds
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Effect, Probe, System
 from tlstax.collectors.host.tracefs import prepare_tool
+from tlstax.tests.background_load import in_background
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.status import StatusSession
@@ -29,6 +28,7 @@ Result = TypeVar("Result")
 
 ATTACH_PATIENCE_S: Final = 30
 TABLE_ROWS: Final = 10_000
+LOAD_MOST_S: Final = 7200
 SETTLE_S: Final = 0.5
 COUNTERS: Final = {"point_select": "Questions", "connect": "Connections"}
 SERVERS: Final = ("mysql56", "mariadb", "mysql97")
@@ -58,6 +58,19 @@ def process_cpu_ns(pid: int) -> int:
     """CPU time of a process and all its threads, those that ended too, by the scheduler."""
     clock = (~pid << 3) | 2  # CPUCLOCK_SCHED of a process (clock_getcpuclockid(3))
     return time.clock_gettime_ns(clock)
+
+
+def clients_cpu_ns() -> int:
+    """CPU time of the drivers that this process has started and that run."""
+    used_ns, parents = 0, [os.getpid()]
+    while parents:
+        pid = parents.pop()
+        with suppress(OSError):  # it has ended
+            for file in Path(f"/proc/{pid}/task").glob("*/children"):
+                parents += map(int, file.read_text().split())
+            if Path(f"/proc/{pid}/comm").read_text().strip() == "sysbench":
+                used_ns += process_cpu_ns(pid)
+    return used_ns
 
 
 def ended_children_cpu_ns() -> int:
@@ -93,7 +106,8 @@ class Own:
     rss_bytes: int
     hits_count: int  # of tlstax's probes
     said_share: float | None
-    said_elsewhere_share: float | None  # the part of it that is not in the server's CPU time
+    said_elsewhere_share: float | None  # the part of it for tlstax itself
+    said_neighbour_share: float | None  # the part of it at events of other processes
     hit_words: str  # where it has the cost of a hit from
 
 
@@ -137,28 +151,30 @@ def watched(tool: Tool, measure: Callable[[], Result]) -> tuple[Result, Own]:
         return result, Own(cpu_ns, whole_ns, rss_bytes, *told(directory / "capture"))
 
 
-def told(capture: Path) -> tuple[int, float | None, float | None, str]:
+def told(capture: Path) -> tuple[int, float | None, float | None, float | None, str]:
     """Hits of the user-space probes, and the share of CPU time that tlstax counts as its cost.
 
-    Then the part of it for tlstax itself, which is in no server's CPU time, and what a hit costs.
+    Then the parts of it that are in no server's CPU time, for tlstax itself and at events of other
+    processes, and what a hit costs.
     """
     if not capture.exists():
-        return 0, None, None, ""
+        return 0, None, None, None, ""
     with CaptureReader.open(capture) as reader:
         hits = sum(row.hits_count for row in reader.rows(Probe) if row.kind.startswith("u"))
         effects = list(reader.rows(Effect))
         own_ns = sum(row.engine_cpu_ns for row in reader.rows(System))
         meta = reader.meta()
     cpu_ns = sum(row.target_cpu_ns or 0 for row in effects)
-    cost_ns = own_ns + sum(
-        (row.probe_ns or 0) + (row.scheduler_ns or 0) + (row.sample_ns or 0) for row in effects
-    )
+    cost_ns = own_ns + sum(sum(row.costs_ns) for row in effects)
     words = meta.get("hit_cost_source", "")
     if "hit_cost_ns" in meta:
         ends = (float(meta[f"hit_cost_{end}ns"]) / 1e3 for end in ("", "low_", "high_"))
         words += " {:.2f} us ({:.2f}..{:.2f})".format(*ends)
-    said, own = (ns / cpu_ns if cpu_ns else None for ns in (cost_ns, own_ns))
-    return hits, said, own, words
+    neighbours_ns = sum(row.neighbour_ns or 0 for row in effects)
+    said, own, neighbours = (
+        ns / cpu_ns if cpu_ns else None for ns in (cost_ns, own_ns, neighbours_ns)
+    )
+    return hits, said, own, neighbours, words
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float, float]:
@@ -185,6 +201,8 @@ class Stretch:
     hits_count: int = 0  # of tlstax's probes
     said_share: float | None = None  # what tlstax itself says that it cost
     said_elsewhere_share: float | None = None  # the part of it for tlstax itself
+    said_neighbour_share: float | None = None  # the part of it at events of other processes
+    clients_cpu_ns_per_operation: float = 0.0
     hit_words: str = ""  # where it has the cost of a hit from
 
 
@@ -194,12 +212,18 @@ class Look(NamedTuple):
     time_ns: int
     operation_count: int
     cpu_ns: int
+    clients_cpu_ns: int
 
     def until(self, later: "Look") -> Stretch:
         """What it did from then on."""
         count = max(1, later.operation_count - self.operation_count)
         elapsed_s = (later.time_ns - self.time_ns) / 1e9
-        return Stretch(count / elapsed_s, (later.cpu_ns - self.cpu_ns) / count, count)
+        return Stretch(
+            count / elapsed_s,
+            (later.cpu_ns - self.cpu_ns) / count,
+            count,
+            clients_cpu_ns_per_operation=(later.clients_cpu_ns - self.clients_cpu_ns) / count,
+        )
 
 
 @dataclass(frozen=True)
@@ -213,7 +237,8 @@ class Bench:
     def look(self) -> Look:
         """Its counters now."""
         status = self.status.read()
-        return Look(status.time_ns, status[self.counter], process_cpu_ns(self.server.pid))
+        server_ns, clients_ns = process_cpu_ns(self.server.pid), clients_cpu_ns()
+        return Look(status.time_ns, status[self.counter], server_ns, clients_ns)
 
     def stretch(self, seconds: float) -> Stretch:
         """Some seconds with nothing attached, or with what is attached already."""
@@ -223,27 +248,12 @@ class Bench:
 
 
 @contextmanager
-def driven(server: PrivateServer, scenario: str, threads: int, seconds: float) -> Iterator[None]:
-    """The driver at work in the background for at least this long."""
+def driven(server: PrivateServer, scenario: str, threads: int) -> Iterator[None]:
+    """The driver at work in the background for as long as the block lasts."""
     driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
-    load = Load(SCENARIOS[scenario], threads, int(seconds) + 1)
-    errors: list[TlstaxError] = []
-
-    def run() -> None:
-        try:
-            driver.run(load, "tls")
-        except TlstaxError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
+    with in_background(driver, Load(SCENARIOS[scenario], threads, LOAD_MOST_S)):
         time.sleep(1.5)
         yield
-    finally:
-        thread.join()
-        for error in errors:
-            raise error
 
 
 def progress(text: str) -> None:

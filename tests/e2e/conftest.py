@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tlstax.tests.e2e.recording.watch_runs import WatchRun
+
 # A server that speaks the X protocol is not in the default set: there is nothing to collect then.
 if not {"mysql80", "mysql97"}.intersection(os.environ.get("TLSTAX_SERVERS", "").split()):
     collect_ignore = ["servers/test_x_protocol.py"]
@@ -19,6 +21,13 @@ else:
 # Proxies are fetched or the user's own: `make test-transports`.
 if "TLSTAX_TRANSPORTS" not in os.environ:
     collect_ignore.append("network/test_proxies.py")
+
+
+@pytest.fixture(autouse=True)
+def no_watch_stays() -> Iterator[None]:
+    """A test that fails while its watch runs ends it nevertheless."""
+    yield
+    WatchRun.end_all()
 
 
 @pytest.fixture

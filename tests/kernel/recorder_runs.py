@@ -59,11 +59,16 @@ def frames_of(stream: bytes) -> tuple[Counter[int], Reading]:
     return Counter(frame.type for frame in read_frames(io.BytesIO(stream), reading)), reading
 
 
+def frames_named(name: str, stream: bytes) -> list[Any]:
+    """The structures of all frames of a type."""
+    number = definition().number(name.upper())
+    frames = read_frames(io.BytesIO(stream), Reading())
+    return [record(name, frame.content) for frame in frames if frame.type == number]
+
+
 def last_of(stream: bytes, kind: str) -> Any:
     """The structure of the last frame of a type."""
-    wanted = definition().number(kind.upper())
-    found = [f for f in read_frames(io.BytesIO(stream), Reading()) if f.type == wanted]
-    return record(kind, found[-1].content)
+    return frames_named(kind, stream)[-1]
 
 
 def await_no_probes(breakpoints: Breakpoints, pid: int, seconds: float) -> float:

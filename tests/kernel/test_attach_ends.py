@@ -15,8 +15,10 @@ from tlstax import TlstaxError
 from tlstax.collectors.capture.schema import Handshake, Meta, Window
 from tlstax.tests.kernel.recorder_runs import HANDSHAKES, IO, OK, USAGE, Breakpoints, rows_of, serve
 from tlstax.tests.patience import COMMAND_S
+from tlstax.tests.processes import children_of
 
 Attach = Callable[..., "subprocess.Popen[bytes]"]
+NAME = "tlstax-recorder"
 GONE_PID = "1073741823"  # more than the kernel's most pids
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -87,6 +89,22 @@ def test_a_lost_terminal_ends_no_recording(
     assert is_whole(capture)
     assert len(rows_of(capture, Handshake)) == HANDSHAKES
     assert breakpoints(recorded_server.pid) == 0
+
+
+def test_a_recorder_that_is_killed_before_its_first_window_is_said_so(
+    attach: Attach, tmp_path: Path
+) -> None:
+    process = attach(tmp_path / "a.tlstax", waits=False)
+    before_s = time.monotonic()
+    while not (found := [pid for pid, name in children_of(process.pid).items() if name == NAME]):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < before_s + COMMAND_S
+    os.kill(found[0], signal.SIGKILL)
+    status, said = ended(process)
+    assert status != OK
+    assert "the recorder was killed by signal 9" in said
+    assert "try again" in said
+    assert not (tmp_path / "a.tlstax").exists()
 
 
 def test_a_closed_terminal_ends_it_in_order(

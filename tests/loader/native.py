@@ -9,6 +9,7 @@ removes every probe, link and map.
 """
 
 import ctypes
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -67,6 +68,7 @@ class Engine:
         self._stack = ExitStack()
         self._always = LinkGroup()
         self._rare = LinkGroup()
+        self._connections = LinkGroup()
         self._dense = LinkGroup()
         self._is_dense = False
         self._refused_count = 0
@@ -184,7 +186,10 @@ class Engine:
         for name in self._dense_tracepoints:
             self._attach_program(name, self._dense)
         self._object.run_iterator("each_thread")
-        self._attach_sites(is_dense=True)
+        if self._control.blind_ns:
+            self._set_control(blind_ns=0)
+            self._attach_sites("connection", self._connections)
+        self._attach_sites("ledger", self._dense)
 
     def detach_dense(self) -> None:
         """Detach what attach_dense() attached; first end the window (read the slots).
@@ -199,6 +204,14 @@ class Engine:
         self._object.run_iterator("each_thread")
         self.maps.mark_gone()  # while no probe was attached
 
+    def detach_connections(self) -> None:
+        """After detach_dense(): go down to level `handshake`, until attach_dense().
+
+        Threads may get another connection from here on, and nothing tells.
+        """
+        self._connections.close()
+        self._set_control(blind_ns=time.monotonic_ns())
+
     def walk_waits(self, share: int) -> None:
         """Walk the stacks of one in so many waits (a power of two)."""
         self._set_control(offcpu_mask=share - 1)
@@ -207,7 +220,8 @@ class Engine:
         """Attach the boundaries that connections and handshakes cross."""
         if not self._is_dense:
             self.adopt_threads()
-        self._attach_sites(is_dense=False)
+        self._attach_sites("connection", self._connections)
+        self._attach_sites("handshake", self._rare)
 
     def adopt_threads(self) -> None:
         """Make accounts of threads that have none, as far as there is room.
@@ -241,7 +255,7 @@ class Engine:
         fd = self._object.map_fd_ending(".data.control")
         loaded.map_update(fd, bytes(4), bytes(self._control))
 
-    def _attach_sites(self, is_dense: bool) -> None:
+    def _attach_sites(self, level: str, group: LinkGroup) -> None:
         probes = [
             Attachment(
                 site.event,
@@ -251,9 +265,9 @@ class Engine:
                 site.kind == "uretprobe",
             )
             for number, site in enumerate(self.plan.sites)
-            if (lowest_level(site) == "ledger") == is_dense and self.is_attached(site)
+            if lowest_level(site) == level and self.is_attached(site)
         ]
-        self._uprobes.attach(probes, self.pid, self._dense if is_dense else self._rare)
+        self._uprobes.attach(probes, self.pid, group)
 
     # ---- reading ----
 
@@ -281,6 +295,7 @@ class Engine:
         """Detach and unload everything."""
         self._sampler.close()
         self._dense.close()
+        self._connections.close()
         self._rare.close()
         self._always.close()
         self._stack.close()

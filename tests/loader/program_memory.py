@@ -6,15 +6,18 @@ those of the compiled programs.
 """
 
 import ctypes
+import platform
 from enum import IntEnum
 from typing import Final
 
+from tlstax.collectors.capture.syscalls_arm64 import ARM64_CALLS
 from tlstax.collectors.recording.programs.ledger_layout import (
     LATENCY_BUCKETS,
     MAX_SITES,
     PHASE_CELLS,
     STATE_CELLS,
     HandshakeRecord,
+    Network,
 )
 
 MAX_FRAMES: Final = 16
@@ -26,7 +29,7 @@ MORE_STACKS: Final = 1 << 30
 LOSS_CELLS: Final = 16
 SETTINGS: Final = (
     *("switch_has_state", "client", "covered_by_tracepoint", "slots", "shards", "flow"),
-    "no_user_stacks",
+    *("no_user_stacks", "network_bits", "network6_bits"),
 )
 # Fields of the TLS library's objects, read at offsets that its accessors show.
 OFFSETS: Final = ("version", "rwstate", "shutdown", "state", "hit", "session", "session_cipher",
@@ -99,7 +102,8 @@ class CpuCounts(ctypes.Structure):
         ("sample_count", ctypes.c_uint64),
         ("arrived_ns", ctypes.c_uint64),
         ("current", ctypes.c_uint64),
-        ("current_index", ctypes.c_uint64),
+        ("current_index", ctypes.c_uint32),
+        ("event_count", ctypes.c_uint32),
     )
 
 
@@ -193,6 +197,8 @@ class ThreadSlot(ctypes.Structure):
         ("message", ctypes.c_uint32),
         ("message_bytes", ctypes.c_uint32),
         ("seen_count", ctypes.c_uint64),
+        ("peer", Network),
+        ("reserved", ctypes.c_uint32),
         ("first_counts", ThreadCounts),
         ("counts", ThreadCounts),
         ("comm", ctypes.c_char * 16),
@@ -237,10 +243,15 @@ _FUTEX_CALLS: Final = (202, 449, 454, 455, 456)
 _READ_CALLS: Final = (0, 19)
 _FILE_CALLS: Final = (1, 20)
 
+_SAME_FROM: Final = 403
+"""System calls from here on have the same number on every machine."""
+
 
 def wait_kinds() -> bytes:
-    """One `Wait` per x86-64 system call number."""
+    """One `Wait` per system call number of this host."""
     kinds = bytearray(MAX_SYSCALLS)
+    is_arm64 = platform.machine() == "aarch64"
+    native = {there: here for here, there in ARM64_CALLS.items()} if is_arm64 else {}
     for numbers, kind in (
         (_NETWORK_CALLS, Wait.NETWORK),
         (_DISK_CALLS, Wait.DISK),
@@ -252,5 +263,6 @@ def wait_kinds() -> bytes:
         (_EPOLL_CALLS, Wait.EPOLL),
     ):
         for number in numbers:
-            kinds[number] = kind
+            if not is_arm64 or number in native or number >= _SAME_FROM:
+                kinds[native.get(number, number)] = kind
     return bytes(kinds)

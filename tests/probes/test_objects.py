@@ -37,6 +37,7 @@ STRUCTURES: dict[str, Any] = {
     "function_sum": definition().structures["function_sum"].layout,
     "handshake": layout.HandshakeRecord,
     "lifecycle": program_memory.Lifecycle,
+    "network": layout.Network,
     "process_counts": program_memory.ProcessCounts,
     "offcpu_key": layout.OffcpuKey,
     "sample_key": layout.SampleKey,

@@ -89,7 +89,7 @@ u64 killed_after(u64 asleep_at, u64 asleep_ns, u64 beats_at, u64 most)
 	steps_most = most;
 	int why = setjmp(is_over);
 	if (!why)
-		watch(7);
+		watch(7, 0);
 	return why == 1 ? step : 0;
 }
 

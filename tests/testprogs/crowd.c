@@ -160,24 +160,68 @@ static void churn_twice(long count)
 	pthread_join(other, NULL);
 }
 
-/* Shares the thread-local variables of its creator: it calls nothing but the kernel. */
-static void spin_without_library(void)
+static inline __attribute__((always_inline)) void read_clock(struct timespec *now)
 {
-	struct timespec now, start;
+#ifdef __aarch64__
+	register long number asm("x8") = SYS_clock_gettime;
+	register long result asm("x0") = CLOCK_MONOTONIC;
+	register struct timespec *where asm("x1") = now;
+	asm volatile("svc #0" : "+r"(result) : "r"(number), "r"(where) : "memory");
+#else
 	long result;
-	register struct timespec *where asm("rsi") = &start;
+	register struct timespec *where asm("rsi") = now;
 	asm volatile("syscall"
 		     : "=a"(result)
 		     : "0"(SYS_clock_gettime), "D"(CLOCK_MONOTONIC), "r"(where)
 		     : "rcx", "r11", "memory");
+#endif
+}
+
+/* Shares the thread-local variables of its creator: it calls nothing but the kernel. */
+static void spin_without_library(void)
+{
+	struct timespec now, start;
+	read_clock(&start);
 	do {
-		where = &now;
-		asm volatile("syscall"
-			     : "=a"(result)
-			     : "0"(SYS_clock_gettime), "D"(CLOCK_MONOTONIC), "r"(where)
-			     : "rcx", "r11", "memory");
+		read_clock(&now);
 	} while ((now.tv_sec - start.tv_sec) * 1000000000ll + now.tv_nsec - start.tv_nsec <
 		 REUSED_MS * 1000000ll);
+}
+
+/* Begin a thread that does that and ends; the result of clone3. */
+static long clone_spinning(struct clone_args *arguments)
+{
+#ifdef __aarch64__
+	register long number asm("x8") = SYS_clone3;
+	register long result asm("x0") = (long)arguments;
+	register size_t size asm("x1") = sizeof(*arguments);
+	register void (*body)(void) asm("x2") = spin_without_library;
+	asm volatile("svc #0\n\t"
+		     "cbnz x0, 1f\n\t"
+		     "blr x2\n\t"
+		     "mov x0, #0\n\t"
+		     "mov x8, #93\n\t"
+		     "svc #0\n"
+		     "1:"
+		     : "+r"(result), "+r"(number)
+		     : "r"(size), "r"(body)
+		     : "x30", "memory");
+#else
+	long result;
+	asm volatile("syscall\n\t"
+		     "test %%rax, %%rax\n\t"
+		     "jnz 1f\n\t"
+		     "call *%%rbx\n\t"
+		     "xor %%edi, %%edi\n\t"
+		     "mov $60, %%eax\n\t"
+		     "syscall\n"
+		     "1:"
+		     : "=a"(result)
+		     : "0"(SYS_clone3), "D"(arguments), "S"(sizeof(*arguments)),
+		       "b"(spin_without_library)
+		     : "rcx", "r11", "memory");
+#endif
+	return result;
 }
 
 static void start_as(long tid)
@@ -194,20 +238,8 @@ static void start_as(long tid)
 		.set_tid = (uintptr_t)&wanted,
 		.set_tid_size = 1,
 	};
-	long result;
 	runs = 1;
-	asm volatile("syscall\n\t"
-		     "test %%rax, %%rax\n\t"
-		     "jnz 1f\n\t"
-		     "call *%%rbx\n\t"
-		     "xor %%edi, %%edi\n\t"
-		     "mov $60, %%eax\n\t"
-		     "syscall\n"
-		     "1:"
-		     : "=a"(result)
-		     : "0"(SYS_clone3), "D"(&arguments), "S"(sizeof(arguments)),
-		       "b"(spin_without_library)
-		     : "rcx", "r11", "memory");
+	long result = clone_spinning(&arguments);
 	if (result < 0) {
 		fprintf(stderr, "crowd: clone3: %s\n", strerror(-result));
 		exit(1);

@@ -79,10 +79,18 @@ static void end(int book, struct start start)
 		disturbed_ns += clock_ns(CLOCK_MONOTONIC) - start.wall_ns - cpu_ns;
 }
 
+#ifdef __aarch64__
+#define NOTHING "\tb 1f\n1:\n" /* kernels before 6.13 single-step a nop */
+#define JUMP "\tb "
+#else
+#define NOTHING "\tpush %rbp\n\tpop %rbp\n"
+#define JUMP "\tjmp "
+#endif
+
 /* Nothing between its first instruction and its return. */
 void fn_empty(uint64_t value);
-__asm__(".globl fn_empty\n.type fn_empty, @function\n"
-	"fn_empty:\n\tpush %rbp\n\tpop %rbp\n\tret\n.size fn_empty, .-fn_empty\n");
+__asm__(".globl fn_empty\n.type fn_empty, %function\n"
+	"fn_empty:\n" NOTHING "\tret\n.size fn_empty, .-fn_empty\n");
 
 /* A nanosecond for each byte. */
 PROBED void fn_sized(void *self, const void *data, size_t size_bytes)
@@ -161,8 +169,8 @@ PROBED void fn_sleeper(void)
 
 /* Leaves by a jump into fn_sized. */
 void fn_tail(void *self, const void *data, size_t size_bytes);
-__asm__(".globl fn_tail\n.type fn_tail, @function\n"
-	"fn_tail:\n\tpush %rbp\n\tpop %rbp\n\tjmp fn_sized\n.size fn_tail, .-fn_tail\n");
+__asm__(".globl fn_tail\n.type fn_tail, %function\n"
+	"fn_tail:\n" NOTHING JUMP "fn_sized\n.size fn_tail, .-fn_tail\n");
 
 static void call_all(int round)
 {

@@ -16,12 +16,14 @@
  * truth execute FILE MS         executes FILE inside a phase: it is another program from then on
  * truth threads THREADS US      many short threads, spinning outside of any phase
  * truth load PAIRS MS US PAUSE  pairs of threads that wake each other for MS, US of work a time
+ * truth unseen WAY [churn]      leaves a connection while nothing looks: see truth_unseen.h
  * truth tls KINDS [GROUP]       one handshake for each letter of KINDS, see truth_tls.h
  */
 #include "truth_exits.h"
 #include "truth_load.h"
 #include "truth_server.h"
 #include "truth_tls.h"
+#include "truth_unseen.h"
 #include "truth_wire.h"
 
 static void *spin_on_first_cpu(void *argument)
@@ -134,6 +136,8 @@ int main(int argc, char **argv)
 		server.remote = start_peer(REMOTE_SERVER);
 		await_go();
 		pthread_join(start(serve_wire, &order), NULL);
+	} else if (!strcmp(scenario, "unseen")) {
+		run_unseen(argv[2], argc > 3);
 	} else if (!strcmp(scenario, "tls")) {
 		run_tls(argv[2], argc > 3 ? argv[3] : "X25519");
 	} else {

@@ -11,25 +11,25 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tlstax.collectors.capture.vocabulary import PHASES, STATES
+from tlstax.collectors.capture.vocabulary import PHASES
 from tlstax.collectors.host.features import HOST, Feature
 from tlstax.collectors.host.settings import LackError
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.recording.programs import ledger_layout as layout
-from tlstax.collectors.recording.programs.views import SlotView
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.probes.model import Level
+from tlstax.tests.figures import PROPERTY, note, noted, worst
 from tlstax.tests.loader.native import Engine, Options
 from tlstax.tests.memory_cost import page_ns
 from tlstax.tests.safe_programs import is_guarded, safe_programs
-from tlstax.tests.truth.books import told_by_probes, told_by_sockets
+from tlstax.tests.truth.books import Ledger, Measured, told_by_probes, told_by_sockets, view
 from tlstax.tests.truth.by_recorder import Recorded, record
 
 PROGRAM_SECONDS, EXIT_PATIENCE_S = 120, 2
@@ -44,69 +44,13 @@ WAYS = ["recorder", "recorder-flow", "recorder-flow-functions", "uprobes-only"]
 Losses = Callable[[Mapping[str, int]], dict[str, int]]
 
 
-@dataclass(frozen=True)
-class Ledger:
-    """One thread's account in the engine."""
-
-    tid: int
-    name: str
-    lifetime_ns: int
-    cells: dict[str, int]
-    counts: dict[str, int]
-    healed_count: int
-    uncertain_ns: int
-    uncounted_ns: int
-    """On-CPU time that the thread's own CPU clock lacks: stolen, or charged to another thread."""
-    exited: bool
-
-    def phase_ns(self, *phases: str) -> int:
-        """Time in all states of some phases."""
-        return sum(ns for cell, ns in self.cells.items() if cell.split("/")[0] in phases)
-
-    def state_ns(self, state: str) -> int:
-        """Time in a state in all phases."""
-        return sum(ns for cell, ns in self.cells.items() if cell.split("/")[1] == state)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A run of the truth program: its own books, and the engine's."""
-
-    pid: int
-    books: list[dict[str, Any]]  # kind "thread"
-    handshakes: list[dict[str, Any]]  # kind "handshake"
-    ledgers: dict[int, list[Ledger]]  # by tid; a tid may be used twice
-    records: list[layout.HandshakeRecord]
-    losses: dict[str, int]  # of the ledger and the records: see real_losses
-    level: Level = Level.RECORD
-    latencies_ns: dict[str, int] = field(default_factory=dict)
-    """Latencies of the instances of each phase together, to some per cent."""
-
-    def ledger(self, tid: int) -> Ledger:
-        """The only account of a thread."""
-        (found,) = self.ledgers[tid]
-        return found
-
-
-def view(slot: SlotView) -> Ledger:
-    """A slot with names instead of numbers."""
-    cells = {
-        f"{phase}/{state}": slot.cells[i * layout.STATE_CELLS + j]
-        for i, phase in enumerate(PHASES)
-        for j, state in enumerate(STATES)
-        if slot.cells[i * layout.STATE_CELLS + j]
-    }
-    return Ledger(
-        tid=slot.tid,
-        name=slot.comm.decode(errors="replace"),
-        lifetime_ns=slot.last_ns - slot.first_ns,
-        cells=cells,
-        counts={phase: slot.counts[i] for i, phase in enumerate(PHASES) if slot.counts[i]},
-        healed_count=slot.healed_count,
-        uncertain_ns=slot.uncertain_ns,
-        uncounted_ns=slot.steal_ns + slot.handed_ns,
-        exited=slot.exited,
-    )
+@pytest.fixture(autouse=True)
+def figures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Keep what the test compared, as the figure that was nearest to its bound."""
+    noted.clear()
+    yield
+    if noted:
+        request.node.user_properties.append((PROPERTY, json.dumps(worst(noted))))
 
 
 @pytest.fixture(scope="session")
@@ -337,6 +281,7 @@ def disagreements(
                 hiccups -= 1
             if cell == f"{last}/on_cpu" and found - told > tolerated_ns:
                 tolerated_ns += PAGES_OF_AN_END * min(page_ns(), PAGE_MOST_NS)
+            note(f"{cell}, ns", told, found, tolerated_ns)
             if abs(told - found) > tolerated_ns:
                 bad[cell] = (told / 1e6, found / 1e6)
         return bad

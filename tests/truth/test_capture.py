@@ -13,6 +13,7 @@ import pytest
 
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Ledger, Thread, ThreadClock
+from tlstax.tests.figures import note
 from tlstax.tests.patience import COMMAND_S
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
@@ -118,6 +119,7 @@ def test_23_handshakes_are_23_rows(record: Record, tmp_path: Path) -> None:
     told = {line["tid"]: line for line in lines if line["kind"] == "handshake"}
     with CaptureReader.open(tmp_path / "capture") as reader:
         rows = list(reader.rows(Handshake))
+    note("rows", COUNT, len(rows))
     assert len(rows) == COUNT
     for row in rows:
         line = told[row.tid]

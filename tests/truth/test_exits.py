@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tlstax.probes.model import Level
+from tlstax.tests.figures import note
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -38,6 +39,7 @@ def test_what_was_healed_is_counted_and_its_time_is_uncertain(measure: Callable[
     if run.level == Level.FLOW:  # which has none of those phases: nothing is left open
         assert (ledger.healed_count, ledger.uncertain_ns, run.losses) == (0, 0, {})
     else:
+        note("healed", NESTED * ROUNDS, ledger.healed_count)
         assert ledger.healed_count == NESTED * ROUNDS == run.losses["healed"]
         assert 0 < ledger.uncertain_ns <= ledger.phase_ns("record_write")
         assert ledger.counts["record_read"] == books["counts"]["record_read"]
@@ -65,6 +67,7 @@ def test_a_thread_that_has_ended_is_known_to_its_last_nanosecond(
     for books in run.books:
         ledger = run.ledger(books["tid"])
         assert ledger.exited
+        note("lifetime, ns", ledger.lifetime_ns, sum(ledger.cells.values()))
         assert sum(ledger.cells.values()) == ledger.lifetime_ns
 
 
@@ -94,6 +97,7 @@ def short_threads(run: Any) -> list[Any]:
 
 def test_many_short_threads_are_all_found(measure: Callable[..., Any]) -> None:
     run = measure("threads", 300, 100)
+    note("threads", len(run.books), len(short_threads(run)))
     assert len(run.books) == len(short_threads(run)) == 300
     assert all(ledger.exited for ledger in short_threads(run))
     assert run.losses == {}

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tlstax.tests.figures import note
+
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 TLS13 = 0x0304
@@ -25,6 +27,7 @@ def test_23_handshakes_give_23_records(
     measure: Callable[..., Any], outcome_counts: Callable[..., Any]
 ) -> None:
     run = measure("tls", "s" * COUNT)
+    note("records", COUNT, len(run.records))
     assert outcome_counts(run.records) == {"success": COUNT}
     assert run.losses == {}
     assert len(run.books) == COUNT
@@ -36,6 +39,7 @@ def test_23_handshakes_give_23_records(
 def test_outcomes(measure: Callable[..., Any]) -> None:
     run = measure("tls", "svnucasbvnuca")
     outcomes = {"success": (0,), "failure": (1,), "abandoned": (2,)}
+    note("records", len(run.handshakes), len(run.records))
     assert len(run.records) == len(run.handshakes)
     for told, record in pairs(run):
         # Of a client that hangs up the library leaves no trace but "wants to read": it ends when
@@ -103,6 +107,7 @@ def test_the_handshake_phase_is_what_the_program_spent_in_it(measure: Callable[.
         ns for books in run.books for cell, ns in books["cells"].items() if "handshake/" in cell
     )
     found = sum(run.ledger(books["tid"]).phase_ns(*SUB_PHASES) for books in run.books)
+    note("handshake, ns", told, found, max(0.05 * told, 1_000_000))
     assert found == pytest.approx(told, rel=0.05, abs=1_000_000)
 
 

@@ -11,6 +11,7 @@ import pytest
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
+from tlstax.tests.figures import note
 from tlstax.tests.safe_programs import is_guarded
 from tlstax.tests.truth.by_recorder import record
 
@@ -66,6 +67,7 @@ def test_each_side_of_a_connection_is_one_handshake(
                 hits[site.event] += count
         losses = real_losses(recorded.loss_counts())
         process.stdin.write("end\n")
+    note("records", 2 * COUNT, len(records))
     assert [each.outcome for each in records] == [0] * (2 * COUNT)
     assert {each.tls_version for each in records} == {TLS13}
     assert losses == {}

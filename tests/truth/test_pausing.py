@@ -36,18 +36,19 @@ def accounts(engine: Engine) -> dict[int, SlotView]:
 def await_thread(pid: int, name: str) -> None:
     """Return once a process has a thread of this name."""
     deadline = time.monotonic() + PATIENCE_S
-    while name not in thread_names(pid):
+    while not threads(pid, name):
         assert time.monotonic() < deadline, name
         time.sleep(0.01)
 
 
-def thread_names(pid: int) -> set[str]:
-    """Of the threads that live."""
-    names = set()
+def threads(pid: int, name: str) -> set[int]:
+    """Those that live, by their present name: accounts have the one that a thread began with."""
+    tids = set()
     for file in Path(f"/proc/{pid}/task").glob("*/comm"):
         with suppress(OSError):  # it has ended since
-            names.add(file.read_text().strip())
-    return names
+            if file.read_text().strip() == name:
+                tids.add(int(file.parent.name))
+    return tids
 
 
 def test_handshakes_are_counted_and_timed_without_the_dense_programs(
@@ -76,10 +77,11 @@ def test_handshakes_are_counted_and_timed_without_the_dense_programs(
 
 def after_an_event(engine: Engine, before: dict[int, SlotView]) -> dict[int, SlotView]:
     """The accounts a window later; on a busy host the program may have had no CPU until then."""
+    mine = threads(engine.pid, "tt-states")
+    assert mine <= before.keys()
     for _ in range(LOOKS):
         time.sleep(WINDOW_S)
         now = accounts(engine)
-        mine = (tid for tid, slot in before.items() if slot.comm == b"tt-states")
         if all(tid in now and now[tid].last_ns > before[tid].last_ns for tid in mine):
             break
     return now

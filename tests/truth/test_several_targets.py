@@ -13,9 +13,11 @@ from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.recording.stream.frames import targets_of
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.probes.model import Level
+from tlstax.tests.figures import note
 from tlstax.tests.safe_programs import is_guarded
+from tlstax.tests.truth.books import Measured
 from tlstax.tests.truth.by_recorder import record_all
-from tlstax.tests.truth.conftest import Measured, lines_until, measured_of, running
+from tlstax.tests.truth.conftest import lines_until, measured_of, running
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -68,6 +70,7 @@ def test_each_has_its_own_handshakes(
     for run, letters, outcomes in zip(
         measure_all(*(("tls", letters) for letters in LETTERS)), LETTERS, OUTCOMES, strict=True
     ):
+        note("records", len(letters), len(run.records))
         assert outcome_counts(run.records) == outcomes
         assert run.losses == {}
         assert len(run.books) == len(letters)
@@ -86,6 +89,7 @@ def test_commands_of_one_are_not_those_of_another(measure_all: Measure, tmp_path
     for run in runs:
         (books,) = run.books
         counts = run.ledger(books["tid"]).counts
+        note("commands", books["counts"]["command"], counts["command"])
         assert counts["command"] == books["counts"]["command"]
         assert counts["connect"] == books["counts"]["connect"]
         assert run.losses == {}

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tlstax.tests.figures import note
+
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 Compare = Callable[..., dict[str, tuple[float, float]]]
@@ -33,6 +35,8 @@ def test_every_phase_is_counted_as_often_as_it_happened(
     run = measure("states", tmp_path / "disk", ROUNDS, 2)
     (books,) = run.books
     ledger = run.ledger(books["tid"])
+    for phase, count in books["counts"].items():
+        note(f"{phase}, instances", count, ledger.counts.get(phase, 0))
     assert ledger.counts == books["counts"]
     assert ledger.healed_count == 0
     assert run.losses == {}
@@ -53,8 +57,10 @@ def test_the_ledger_closes_to_the_threads_own_clocks(
     # emulated CPU long enough after each wait to count.
     kept = ledger.lifetime_ns - ledger.state_ns("runnable")
     most = 0.05 if emulated_cpu else 0.01
+    note("lifetime, ns", lifetime - ready, kept, max(most * (lifetime - ready), 2_000_000))
     assert kept == pytest.approx(lifetime - ready, rel=most, abs=2_000_000)
     ran_ns = ledger.state_ns("on_cpu") - ledger.uncounted_ns
+    note("on_cpu, ns", books["cpu_ns"], ran_ns, max(0.02 * books["cpu_ns"], 2_000_000))
     assert ran_ns == pytest.approx(books["cpu_ns"], rel=0.02, abs=2_000_000)
 
 
@@ -72,4 +78,5 @@ def test_threads_that_never_serve_are_background(measure: Callable[..., Any]) ->
     assert len(run.books) == 3
     for books in run.books:
         ledger = run.ledger(books["tid"])
+        note("background, ns", ledger.lifetime_ns, ledger.phase_ns("background"))
         assert ledger.phase_ns("background") == ledger.lifetime_ns

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tlstax.tests.figures import note
 from tlstax.tests.truth.conftest import WAYS
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
@@ -33,6 +34,8 @@ def test_every_talk_with_the_client_is_counted(measure: Callable[..., Any], tmp_
     run = measure("wire", tmp_path / "disk", ROUNDS, 2)
     (books,) = run.books
     ledger = run.ledger(books["tid"])
+    for phase, count in books["counts"].items():
+        note(f"{phase}, instances", count, ledger.counts.get(phase, 0))
     assert {phase: ledger.counts.get(phase, 0) for phase in books["counts"]} == books["counts"]
     assert ledger.healed_count == 0
     assert run.losses == {}
@@ -48,6 +51,8 @@ def test_a_latency_ends_with_the_answer_and_lacks_every_wait_for_the_client(
     run = measure("wire", tmp_path / "disk", ROUNDS, UNIT_MS, way)
     (books,) = run.books
     assert run.ledger(books["tid"]).counts["command"] == books["counts"]["command"] == ROUNDS
+    told, found = books["latency_ns"], run.latencies_ns["command"]
+    note("latency, ns", told, found, 0.08 * told)
     assert run.latencies_ns["command"] == pytest.approx(books["latency_ns"], rel=0.08)
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.binary.elf import Elf
-from tlstax.tests.bench.preloaded_clock import can_be_replaced
-from tlstax.tests.bench.second_clock import SUM, Reading, Recording, compare, why_unfit
-from tlstax.tests.bench.traced_clock import readings
+from tlstax.tests.bench.crypto.preloaded_clock import can_be_replaced
+from tlstax.tests.bench.crypto.second_clock import SUM, Reading, Recording, compare, why_unfit
+from tlstax.tests.bench.crypto.traced_clock import readings
 
 US = 1_000
 SOURCE = "int inner(void) { return 1; } int outer(void) { return inner() + inner(); }"

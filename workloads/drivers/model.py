@@ -2,8 +2,8 @@
 """What a driver is asked for and what it answers."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tlstax.workloads.endpoint import Account, Endpoint
@@ -72,6 +72,9 @@ class DriveResult:
     client_cpu_ns: int  # user and system time of its processes, from their birth or from the gate
     pids: tuple[int, ...]
     error_count: int = 0  # deadlocks, after which a transaction was begun again
+    # Operations whose connection was refused or broke; None where the first one fails the run.
+    lost_count: int | None = None
+    lost_with: Mapping[str, int] = field(default_factory=dict)  # the client's error -> how often
     reused_count: int | None = None  # connections with a resumed session, as the TLS library says
     negotiated: tuple[str, str] | None = None  # (version, cipher) of a connection before the gate
     query_count: int | None = None

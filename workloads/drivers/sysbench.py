@@ -7,6 +7,7 @@ connections where they are opened, so that the count can be held against the ser
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ PREPARE_PATIENCE_S, PREPARE_ROWS_PER_S = 120.0, 5000  # the slowest that is not 
 COUNT_LIMIT_S = 3600  # the longest that a run bounded by operations may take
 PERCENTILE = 95
 COUNTS = ("events", "reads", "writes", "other", "errors", "reconnects")
+LOSS = re.compile(r"FATAL: (?:error|\w+\(\) returned error) (\d+):? (.{1,80})")
 NEEDED = (*COUNTS, "latency_max", "latency_pct", "latency_sum")
 # special: sysbench's own default, which chooses most rows from a hundredth of them.
 DISTRIBUTIONS = ("special", "uniform", "gaussian", "pareto")
@@ -106,6 +108,7 @@ class SysbenchReport:
     values: Mapping[str, float]
     connects: Mapping[int, int]  # thread -> connections that it opened
     histogram: Sequence[tuple[int, int]] = field(default_factory=tuple)
+    lost_count: int | None = None  # of all threads; None where losses are not counted
 
     @classmethod
     def parse(
@@ -127,7 +130,9 @@ class SysbenchReport:
             )
         bars = re.findall(r"^ *(\d+\.\d+) \|\** +(\d+)$", text, re.MULTILINE)
         histogram = [(round(float(ms) * NS_PER_MS), int(count)) for ms, count in bars]
-        return cls(values, connects, histogram)
+        losses = re.findall(r"^tlstax thread=\d+ losses=(\d+)$", text, re.MULTILINE)
+        lost_count = sum(map(int, losses)) if losses else None
+        return cls(values, connects, histogram, lost_count)
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,7 @@ class Caller:
     option_file: Path
     directory: Path  # where it finds its key and certificates
     environment: Mapping[str, str]
-    prefix: tuple[str, ...] = ()  # Endpoint.prefix
+    prefix: tuple[str, ...] = ()  # before its command: a namespace, a loader
 
     @classmethod
     def of_server(cls, server: PrivateServer, arm: Arm) -> "Caller":
@@ -146,8 +151,10 @@ class Caller:
         return cls(option_file, server.client_directory, server.client_environment)
 
     @classmethod
-    def of_account(cls, account: Account, endpoint: Endpoint, arm: Arm) -> "Caller":
-        """With the account of both arms, by any transport."""
+    def of_account(
+        cls, account: Account, endpoint: Endpoint, arm: Arm, prefix: tuple[str, ...] = ()
+    ) -> "Caller":
+        """With the account of both arms, by any transport; `prefix` starts the program."""
         text = sysbench_options(
             endpoint.port or 0,
             account.user,
@@ -158,7 +165,8 @@ class Caller:
         )
         path = account.directory / f"sysbench-{arm}.cnf"
         write_private(path, text.encode(), replace=True)
-        return cls(path, account.directory, account.environment, endpoint.prefix)
+        prefix = (*endpoint.prefix, *prefix)
+        return cls(path, account.directory, account.environment, prefix)
 
 
 class Sysbench:
@@ -171,16 +179,19 @@ class Sysbench:
         table_rows: int,
         tables: int = 1,
         distribution: str = "special",
+        counts_losses: bool = False,
     ) -> None:
         """`table_rows` is the size of each table that the pooled scenarios read.
 
-        `distribution` is that of the rows that they choose, one of DISTRIBUTIONS.
+        `distribution` is that of the rows that they choose, one of DISTRIBUTIONS. With
+        `counts_losses` a connection that fails is counted and does not fail the run (storms only).
         """
         self._caller = caller
         self._program = find_program("sysbench", "sysbench")
         self._table_rows = table_rows
         self._tables = tables
         self._distribution = distribution
+        self._counts_losses = counts_losses
 
     @classmethod
     def of_server(cls, server: PrivateServer, *, table_rows: int) -> "Sysbench":
@@ -227,11 +238,12 @@ class Sysbench:
         elapsed_ns = time.monotonic_ns() - started_ns
         report = SysbenchReport.parse(ended.text, load.threads_count, may_conflict=scenario.writes)
         values = report.values
+        lost_count = report.lost_count
         operation_count = int(values["events"])
         if operation_count != (load.operation_count or operation_count) or not operation_count:
             raise _failed(f"it did {operation_count} operations, not what was asked", ended.text)
         return DriveResult(
-            operation_count=operation_count,
+            operation_count=operation_count - (lost_count or 0),
             elapsed_ns=elapsed_ns,
             latencies=Latencies(
                 mean_ns=round(values["latency_sum"] * NS_PER_S / operation_count),
@@ -243,6 +255,8 @@ class Sysbench:
             client_cpu_ns=ended.cpu_ns,
             pids=(ended.pid,),
             error_count=int(values["errors"]),
+            lost_count=lost_count,
+            lost_with=_errors(ended.text) if lost_count else {},
             query_count=int(values["reads"] + values["writes"] + values["other"]),
             latency_includes_connect=scenario.driver == "storm",
         )
@@ -269,6 +283,8 @@ class Sysbench:
             *arguments,
         ]
         environment = {"LUA_PATH": f"{SCRIPTS}/?.lua;;", "TLSTAX_SCRIPT": original}
+        if self._counts_losses:
+            environment["TLSTAX_COUNTS_LOSSES"] = "1"
         (ended,) = run_clients(
             Command("sysbench", command, caller.directory, environment | dict(caller.environment)),
             [b""],
@@ -277,6 +293,11 @@ class Sysbench:
             gated=gated,
         )
         return ended
+
+
+def _errors(text: str) -> dict[str, int]:
+    """What sysbench said of connections, by number and words of the error."""
+    return dict(Counter(f"{number} {words}" for number, words in LOSS.findall(text)))
 
 
 def _failed(why: str, text: str) -> TlstaxError:

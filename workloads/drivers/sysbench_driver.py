@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.workloads.drivers.model import TABLE_ROWS, DriveRequest, DriveResult, Tick, Value
+from tlstax.workloads.drivers.other_libraries import OtherLibraries
 from tlstax.workloads.drivers.sysbench import (
     DISTRIBUTIONS,
     SCENARIOS,
@@ -16,6 +17,7 @@ from tlstax.workloads.endpoint import Account, Endpoint
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.programs import find_program
 
+LIBRARIES = ("openssl", "c_library")
 FRESH_SHARE = 0.1  # of the rows: more of them added or deleted, and the next run gets new tables
 
 
@@ -29,7 +31,7 @@ class SysbenchDriver:
     name = "sysbench"
 
     def __init__(self, options: Mapping[str, Value]) -> None:
-        """Options: table_rows, tables, distribution (one of DISTRIBUTIONS)."""
+        """Options: table_rows, tables, distribution (one of DISTRIBUTIONS), and below."""
         self._tables = int(options.get("tables", 1))
         self._table_rows = int(options.get("table_rows", TABLE_ROWS))
         self._distribution = str(options.get("distribution", DISTRIBUTIONS[0]))
@@ -40,6 +42,9 @@ class SysbenchDriver:
                 "Choose one of them",
                 ExitCode.USAGE,
             )
+        libraries = {name: str(options[name]) for name in LIBRARIES if name in options}
+        self._libraries = OtherLibraries(**libraries)
+        self._counts_losses = bool(options.get("counts_losses", False))
         self._consumed_count = 0  # operations that changed the number of rows
         self._local: Endpoint | None = None
 
@@ -90,9 +95,11 @@ class SysbenchDriver:
         sysbench.prepare(preparer=scenario.preparer, threads_count=load.threads_count)
 
     def _sysbench(self, account: Account, endpoint: Endpoint) -> Sysbench:
+        prefix = self._libraries.prefix(account.directory)
         return Sysbench(
-            lambda arm: Caller.of_account(account, endpoint, arm),
+            lambda arm: Caller.of_account(account, endpoint, arm, prefix),
             table_rows=self._table_rows,
             tables=self._tables,
             distribution=self._distribution,
+            counts_losses=self._counts_losses,
         )

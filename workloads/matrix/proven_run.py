@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
+from tlstax.workloads import listen_drops
 from tlstax.workloads.drivers.model import DriveResult, Tick
 from tlstax.workloads.matrix.cells import Cell, PlannedRun
 from tlstax.workloads.matrix.server_session import ServerSession
@@ -21,11 +22,12 @@ def run_cell(session: ServerSession, cell: Cell, run: PlannedRun, recorder: Reco
     recipe, route = session.recipe, session.route_of(cell)
     length = recipe.length_of(cell)
     # The driver is ready when it stands at the gate: what is counted begins there.
-    seen: list[tuple[Status, int | None]] = []
+    seen: list[tuple[Status, int | None, dict[str, int]]] = []
 
     def at_gate(pids: Sequence[int]) -> None:
         session.come_to_rest(cell, recorder.poll)
-        seen.append((session.status.read(), route.carried() if route.carried else None))
+        refused = listen_drops.read(session.server.pid, route)
+        seen.append((session.status.read(), route.carried() if route.carried else None, refused))
         if "client" in recipe.watch:
             for pid in pids:
                 recorder.add_client(pid)
@@ -35,7 +37,8 @@ def run_cell(session: ServerSession, cell: Cell, run: PlannedRun, recorder: Reco
     driven = session.drive(cell, length.seconds, length.operation_count, tick)
     session.come_to_rest(cell, recorder.poll)
     totals = recorder.end_run()
-    (before, carried_bytes), after = seen[0], session.status.read()
+    (before, carried_bytes, refused), after = seen[0], session.status.read()
+    refused_since = listen_drops.read(session.server.pid, route)
     if route.carried is not None and carried_bytes is not None:
         carried_bytes = route.carried() - carried_bytes
         if carried_bytes <= 0:
@@ -49,6 +52,7 @@ def run_cell(session: ServerSession, cell: Cell, run: PlannedRun, recorder: Reco
         after,
         totals,
         session.counts_handshakes,
+        {name: count - refused[name] for name, count in refused_since.items()},
         is_direct=session.is_direct(cell),
     )
     row = _row(recipe.recorded_as(cell), cell, run, driven, totals, evidence.prove())

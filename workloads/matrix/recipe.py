@@ -39,6 +39,7 @@ class TlsArm:
 
     choice: TlsChoice = field(default_factory=TlsChoice)
     resume: bool = False
+    key_shares: tuple[str, ...] = ()  # that a ClientHello must have; (): not looked at
 
 
 @dataclass(frozen=True)

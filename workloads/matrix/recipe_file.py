@@ -145,6 +145,7 @@ def _tls_arm(table: RecipeTable) -> TlsArm:
             group=table.take("group", str, "") or None,
         ),
         resume=table.take("resume", bool, False),
+        key_shares=table.texts("key_shares"),
     )
     table.refuse_rest()
     return arm

@@ -11,6 +11,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.certs.generate import KeyKind
 from tlstax.workloads.drivers import make_driver
 from tlstax.workloads.drivers.model import Driver, DriveRequest, DriveResult, Tick
+from tlstax.workloads.matrix import offers
 from tlstax.workloads.matrix.cells import OFF, Cell, ServerKey
 from tlstax.workloads.matrix.recipe import Part, Recipe
 from tlstax.workloads.negotiation import Agreed, Negotiated, negotiate
@@ -52,6 +53,7 @@ class ServerSession:
         self._stack = ExitStack()
         self._routes: dict[str, Route] = {}
         self._drivers: dict[str, Driver] = {}
+        self._objections: dict[tuple[str, str], str] = {}  # driver, TLS arm -> why it is another
         try:
             self._open()
         except BaseException:
@@ -88,7 +90,8 @@ class ServerSession:
 
     def why_not(self, cell: Cell) -> str | None:
         """Why the cell cannot be run here; None if it can."""
-        return self.failed.get(cell.transport) or self.failed.get(cell.driver)
+        failed = self.failed.get(cell.transport) or self.failed.get(cell.driver)
+        return failed or self._objections.get((cell.driver, cell.tls))
 
     # ---- at work ----
 
@@ -96,8 +99,12 @@ class ServerSession:
         self, cell: Cell, seconds: int, operation_count: int | None, tick: Tick
     ) -> DriveResult:
         """The load of a cell, unproven."""
+        request = self._request(cell, seconds, operation_count)
+        return self._drivers[cell.driver].run(request, tick)
+
+    def _request(self, cell: Cell, seconds: int, operation_count: int | None) -> DriveRequest:
         arm = self.recipe.tls[cell.tls]
-        request = DriveRequest(
+        return DriveRequest(
             endpoint=self.route_of(cell).endpoint,
             account=self.server.account(arm.choice),
             arm=cell.arm,
@@ -110,7 +117,6 @@ class ServerSession:
             rate_per_s=cell.rate or None,
             is_direct=self.is_direct(cell),
         )
-        return self._drivers[cell.driver].run(request, tick)
 
     def come_to_rest(self, cell: Cell, wait: Callable[[float], None] = time.sleep) -> None:
         """Wait until the server has no client left; TlstaxError if it has ended, or keeps some."""
@@ -164,6 +170,7 @@ class ServerSession:
                 self._give_up(name, error)
         self._describe()
         self._prepare_drivers()
+        self._check_offers()
         self._baseline = socket_count(self.server.pid)
         self._warm_up()
 
@@ -240,6 +247,20 @@ class ServerSession:
                 self._give_up(cell.driver, error)
                 continue
             self._drivers[cell.driver] = driver
+
+    def _check_offers(self) -> None:
+        """Whether each client offers the key shares that its TLS arm names."""
+        for cell in self.cells:
+            wanted = self.recipe.tls[cell.tls].key_shares
+            name = f"ClientHello {cell.driver} {cell.tls}"
+            if not wanted or name in self.facts or self.why_not(cell):
+                continue
+            hello = offers.see_offer(self._drivers[cell.driver], self._request(cell, WARM_UP_S, 1))
+            self.facts[name] = str(hello or "none")
+            why = offers.objection(hello, wanted)
+            if why is not None:
+                self._objections[cell.driver, cell.tls] = why
+                self.say(f"left out: {cell.driver} with TLS {cell.tls}: {why}")
 
     def _warm_up(self) -> None:
         """A short run of each kind of load and arm: caches, threads, whether the server counts."""

@@ -70,7 +70,7 @@ TRANSPORTS: Mapping[str, TransportKind] = {
         {"cipher": ("AES-256-CBC", "AES-256-GCM", "AES-128-GCM", "CHACHA20-POLY1305")},
     ),
     "wireguard": TransportKind(f"{_PACKAGE}.wireguard", "WireGuard", _RTT),
-    "mysqlrouter": TransportKind(f"{_PACKAGE}.mysqlrouter", "MysqlRouter", _RTT),
+    "mysqlrouter": TransportKind(f"{_PACKAGE}.mysqlrouter", "MysqlRouter", {"pool": bool, **_RTT}),
     "proxysql": TransportKind(
         f"{_PACKAGE}.proxysql", "ProxySql", {"program": str, "socket": bool, **_RTT}
     ),

@@ -7,6 +7,8 @@ own on the first use (32 packages) and started in there by chroot. It pools for 
 It shows clients the server's certificate. What they ask for ends at the router: TLS is between
 client and router in the TLS arm, and between router and server always, on connections that the
 router keeps and gives to the next client.
+
+Option `pool`: without it (false) the router opens a connection to the server for each client.
 """
 
 import subprocess
@@ -67,11 +69,15 @@ class MysqlRouter(Linked):
                 | {
                     "proxy": f"MySQL Router {installing.installed_version(ROUTER)}",
                     "cipher": "TLS to the server, by both sides' preference",
-                    "pool": f"up to {KEPT_CONNECTIONS} connections kept",
+                    "pool": f"up to {KEPT_CONNECTIONS} connections kept" if self._pools else "none",
                 },
                 ends_tls=True,
-                pools_connections=True,
+                pools_connections=self._pools,
             )
+
+    @property
+    def _pools(self) -> bool:
+        return bool(self.options.get("pool", True))
 
     @contextmanager
     def _directory(self) -> Iterator[Path]:
@@ -112,7 +118,7 @@ class MysqlRouter(Linked):
 logging_folder =
 runtime_folder = {inside}
 data_folder = {inside}
-max_idle_server_connections = {KEPT_CONNECTIONS}
+max_idle_server_connections = {KEPT_CONNECTIONS if self._pools else 0}
 [logger]
 level = WARNING
 [routing:pool]
@@ -127,7 +133,7 @@ client_ssl_key = {inside}/server-key.pem
 server_ssl_mode = REQUIRED
 server_ssl_verify = VERIFY_CA
 server_ssl_ca = {inside}/ca.pem
-connection_sharing = 1
+connection_sharing = {int(self._pools)}
 connection_sharing_delay = 0
 """
 

@@ -75,7 +75,7 @@ class Counters:
                     self.resident_bytes = row.engine_rss_bytes
 
     def _bounded(self, sums: Sums) -> Sums:
-        """The same with no more kinds of handshakes than there may be."""
+        """The same with no more kinds of handshakes than there may be, and without networks."""
         kinds = intervals.no_sums().handshake
         for key, numbers in sums.handshake.items():
             is_known = (0, *key[1:]) in self.sums.handshake
@@ -83,7 +83,7 @@ class Counters:
                 key = (*key[:2], *[OTHER] * 4)
             for name, value in numbers.items():
                 kinds[key][name] += value
-        return sums._replace(handshake=kinds)
+        return sums._replace(handshake=kinds, client_net={})
 
     def triggered(self, trigger: str) -> None:
         """A trigger fired."""

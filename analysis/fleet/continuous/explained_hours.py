@@ -12,6 +12,7 @@ from typing import Any, Final
 from tlstax import TlstaxError
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import DAY_NS, SHARED
+from tlstax.analysis.fleet.continuous.interval_records import added_records
 from tlstax.analysis.fleet.continuous.raw_hour import Explaining, RawHour, Rows
 from tlstax.analysis.fleet.continuous.segment import Segment
 from tlstax.analysis.fleet.rollup.recording import Recording
@@ -135,7 +136,9 @@ class ExplainedHours:
     def _write(self, of: Recording, rows: Rows) -> None:
         with layout.lock(self._data, exclusive=False):
             for table, found in rows.items():
-                if not found:
+                if table is columns.Interval:
+                    self._add_records(of, found)
+                if not found or table is columns.Interval:
                     continue
                 start_wall_ns = getattr(found[0], "start_wall_ns")  # noqa: B009 - all tables have it
                 made = parquet_files.table_of(table, found)
@@ -148,6 +151,14 @@ class ExplainedHours:
                 parquet_files.write(path, table, [made], packing.FINAL_LEVEL)
                 if table in SHARED:
                     self._known.setdefault(table, []).append(made.column(0).combine_chunks())
+
+    def _add_records(self, of: Recording, found: list[columns.Row]) -> None:
+        """Put what samples tell of records into the rows of the hour's intervals."""
+        with layout.lock_recording(self._data, of.source_id):
+            if not added_records(self._data, of, found):
+                self._tell(
+                    "the hour was compacted: its intervals lack what samples tell of records"
+                )
 
     def _new(self, table: type[columns.Row], made: Any, day: int) -> Any:
         """Without the frames and stacks that an hour of the same day has already."""

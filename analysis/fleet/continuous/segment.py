@@ -26,6 +26,7 @@ _SUMMED: Final[tuple[type[Row], ...]] = (
     columns.Handshake,
     columns.PhaseLatency,
     columns.Loss,
+    columns.ClientNet,
     columns.Interval,  # last: without it nothing is counted
 )
 

@@ -9,8 +9,9 @@ from tlstax.analysis.classify.taxonomy import Taxonomy, builtin
 from tlstax.analysis.findings.gathered import findings_of
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS, Row
-from tlstax.analysis.fleet.rollup import intervals, stacks
+from tlstax.analysis.fleet.rollup import intervals, record_split, stacks
 from tlstax.analysis.fleet.rollup.host_facts import host_rows
+from tlstax.analysis.fleet.rollup.record_split import Split
 from tlstax.analysis.fleet.rollup.recording import Recording, damaged, identify
 from tlstax.analysis.rows import tables as capture_tables
 from tlstax.analysis.rows.tables import Tables
@@ -38,13 +39,17 @@ def roll_up(tables: Tables, path: str, host: str = "", cluster: str = "") -> Rol
     of = identify(tables, path, host, cluster)
     counted = _count(tables)
     sums = intervals.sum_up(tables, of, counted.samples)
+    found = _record_split(tables, counted)
+    if found is not None:
+        record_split.add_to(sums.interval, found, of, min(TIERS.values()) * SECOND_NS)
     made: TierRows = {}
     for tier, seconds in TIERS.items():
         sums = intervals.merged(sums, seconds * SECOND_NS)
         shown = intervals.without_roles(sums) if tier == "10s" else sums
         made[tier] = intervals.rows(shown, of, is_longest=tier == "1h")
     made["1h"][columns.Host] = host_rows(tables, of)
-    made["1h"].update(explained(tables, of, counted))
+    made["1h"].update(_causes(tables, of, counted))
+    made["1h"][columns.RecordSplit] = record_split.rows(found, of) if found else []
     for by_table in made.values():
         for rows in by_table.values():
             if not intervals.is_sane(rows):
@@ -65,11 +70,29 @@ def _count(tables: Tables) -> _Counted:
     return _Counted(resolved, taxonomy, count_samples(tables.samples, resolved, taxonomy))
 
 
-def explained(
-    tables: Tables, of: Recording, counted: _Counted | None = None
-) -> dict[type[Row], list[Row]]:
+def _record_split(tables: Tables, counted: _Counted) -> Split | None:
+    return record_split.split(tables, counted.samples, counted.stacks, counted.taxonomy)
+
+
+def explained(tables: Tables, of: Recording) -> dict[type[Row], list[Row]]:
+    """The rows about causes, and what samples tell of the records of intervals.
+
+    Those of `interval` have nothing but that: it belongs into rows of the shortest tier.
+    """
+    counted = _count(tables)
+    made = _causes(tables, of, counted)
+    found = _record_split(tables, counted)
+    if found is not None:
+        sums = intervals.no_sums()
+        record_split.add_to(sums.interval, found, of, min(TIERS.values()) * SECOND_NS)
+        made[columns.Interval] = intervals.rows(sums, of, is_longest=True)[columns.Interval]
+        made[columns.RecordSplit] = record_split.rows(found, of)
+    return made
+
+
+def _causes(tables: Tables, of: Recording, counted: _Counted) -> dict[type[Row], list[Row]]:
     """The rows about causes: findings, and the largest stacks of each hour."""
-    resolved, taxonomy, counts = counted or _count(tables)
+    resolved, taxonomy, counts = counted
     parts = capture_tables.groups(tables)
     found, _ = findings_of(parts, tables, counts, resolved, taxonomy)
     first = min(of.start_of(window, HOUR_NS) for window in tables.windows)

@@ -14,6 +14,7 @@ from tlstax.analysis.findings.window_metrics import RECORD_CRYPTO, RECORD_PHASES
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import TIERS, Row
 from tlstax.analysis.fleet.histograms import SCALE, bucket, dense
+from tlstax.analysis.fleet.rollup import client_networks
 from tlstax.analysis.fleet.rollup.recording import Recording
 from tlstax.analysis.rows.coverage import HANDSHAKE_LEVELS
 from tlstax.analysis.rows.ledger import SERVED_PHASES
@@ -31,7 +32,7 @@ RECORD_LEVELS: Final = ("full", "record")
 WALL: Final = columns.WALL
 MAIN_PHASES: Final = (WALL, "command")
 """Phases whose latencies the shorter tiers have; the longest has all."""
-_TLS_CODE: Final = frozenset({*RECORD_CRYPTO, "tls_protocol"})
+TLS_CODE: Final = frozenset({*RECORD_CRYPTO, "tls_protocol"})
 _RESUMPTIONS: Final = {0: "full", 1: "resumed", None: "unknown"}
 _LIMIT: Final = 1 << 62
 _PARTS: Final = ("sign_ns", "keygen_ns", "derive_ns", "verify_ns", "certificate_ns")
@@ -50,6 +51,7 @@ class Sums(NamedTuple):
     handshake: dict[Key, Numbers]
     phase_latency: dict[Key, Numbers]
     loss: dict[Key, Numbers]
+    client_net: dict[Key, Numbers]
 
 
 def _none() -> dict[Key, Numbers]:
@@ -82,7 +84,7 @@ def merged(sums: Sums, length_ns: int) -> Sums:
 
 def no_sums() -> Sums:
     """Sums of nothing."""
-    return Sums(_none(), _none(), _none(), _none(), _none())
+    return Sums(_none(), _none(), _none(), _none(), _none(), _none())
 
 
 def add(into: Sums, more: Sums, length_ns: int = 1) -> None:
@@ -92,6 +94,7 @@ def add(into: Sums, more: Sums, length_ns: int = 1) -> None:
             mine = target[int(start) // length_ns * length_ns, *rest]
             for name, value in numbers.items():
                 mine[name] += value
+    client_networks.bound(into.client_net)
 
 
 def take_before(sums: Sums, end_ns: int) -> Sums:
@@ -120,8 +123,7 @@ def _add_windows(intervals: dict[Key, Numbers], tables: Tables, starts: Mapping[
     for effect in tables.effects:
         if effect.window_id in starts:
             mine = intervals[starts[effect.window_id],]
-            costs = (effect.probe_ns, effect.scheduler_ns, effect.sample_ns)
-            mine["overhead_ns"] += sum(cost or 0 for cost in costs)
+            mine["overhead_ns"] += sum(effect.costs_ns)
             if effect.window_id not in read:
                 mine["process_cpu_ns"] += effect.target_cpu_ns or 0
     for system in tables.system:
@@ -180,7 +182,7 @@ def _add_record_crypto(
         for (phase, category), count in mine.items():
             if phase in RECORD_PHASES and window_id in starts and count:
                 for place in (starts[window_id], None):
-                    hits[place, phase][0] += count if category in _TLS_CODE else 0
+                    hits[place, phase][0] += count if category in TLS_CODE else 0
                     hits[place, phase][1] += count
     if not hits and records:
         return
@@ -203,6 +205,8 @@ def _add_handshakes(sums: Sums, tables: Tables, starts: Mapping[int, int]) -> No
         resumption = _RESUMPTIONS.get(row.resumed, "unknown")
         names = (row.outcome, row.tls_version, row.cipher, row.group_name, resumption)
         mine, whole = sums.handshake[start, *names], sums.interval[start,]
+        if row.client_network:
+            client_networks.count(sums.client_net[start, row.client_network], row)
         mine["handshake_count"] += 1
         whole["handshake_count"] += 1
         if row.outcome != "success":
@@ -259,6 +263,7 @@ def rows(sums: Sums, of: Recording, *, is_longest: bool) -> dict[type[Row], list
         (columns.Ledger, sums.ledger),
         (columns.Handshake, sums.handshake),
         (columns.Loss, sums.loss),
+        (columns.ClientNet, client_networks.largest(sums.client_net)),
     ):
         made[table] = [_row(table, key, numbers, of) for key, numbers in found.items()]
     made[columns.PhaseLatency] = [

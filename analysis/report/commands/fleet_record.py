@@ -13,11 +13,10 @@ from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet import location, rounds
-from tlstax.analysis.fleet.location import Location
-from tlstax.analysis.fleet.rollup import capture
-from tlstax.analysis.fleet.rounds import Outcome, Round
+from tlstax.analysis.fleet.rounds import Round
 from tlstax.analysis.fleet.store import parquet_files
 from tlstax.analysis.report.commands.fleet_options import add_command
+from tlstax.analysis.report.commands.into_data_set import IntoDataSet
 
 _UNITS_S: Final = {"s": 1, "m": 60}
 _MOST: Final = 1000
@@ -64,34 +63,29 @@ def run(options: argparse.Namespace) -> int:
     wanted = Round(
         *(hosts, words, options.for_s, options.parallel, options.per_cluster, options.jitter)
     )
-    status, recorded = ExitCode.OK, 0
-    with _folder(options.keep) as folder, _Interrupts() as interrupts:
-        for outcome in rounds.record(wanted, folder, lambda: interrupts.requested):
-            why = outcome.why or _added(outcome, options.data)
+    recorded = 0
+    into = IntoDataSet(options.data)
+    with _folder(options.keep, into) as folder, _Interrupts() as interrupts:
+        for outcome in rounds.record(
+            wanted, folder, lambda: interrupts.requested or into.is_given_up
+        ):
+            why = outcome.why or into.add(outcome)
             print(f"{outcome.host.plain_name}: {why or 'recorded'}", flush=True)
             recorded += not why
-            if not options.keep:
+            if not options.keep and not into.holds(outcome.capture):
                 outcome.capture.unlink(missing_ok=True)
+        for host in into.add_again():
+            print(f"{host.plain_name}: recorded; it is in the data set now", flush=True)
+            recorded += 1
     print(f"{recorded:,} of {len(hosts):,} hosts were recorded", file=sys.stderr)
-    if recorded < len(hosts):
-        status = ExitCode.TARGET
-    return int(status)
-
-
-def _added(outcome: Outcome, data: Location) -> str:
-    """Put it into the data set; '' or why not. Raises TlstaxError (IO, HOST) of the data set."""
-    try:
-        rolled = capture.read(outcome.capture, outcome.host.plain_name, outcome.host.cluster)
-        location.add(rolled, data)
-    except TlstaxError as error:
-        if error.exit_code in (ExitCode.IO, ExitCode.HOST):
-            raise
-        return str(error)
-    return ""
+    if into.left:
+        raise into.error()
+    return int(ExitCode.OK if recorded == len(hosts) else ExitCode.TARGET)
 
 
 @contextmanager
-def _folder(kept: Path | None) -> Iterator[Path]:
+def _folder(kept: Path | None, into: IntoDataSet) -> Iterator[Path]:
+    """Where captures are: a folder that goes at the end, but for those that are in no data set."""
     if kept is not None:
         try:
             kept.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -104,8 +98,14 @@ def _folder(kept: Path | None) -> Iterator[Path]:
             ) from error
         yield kept
         return
-    with tempfile.TemporaryDirectory(prefix="tlstax-round-") as made:
-        yield Path(made)
+    made = Path(tempfile.mkdtemp(prefix="tlstax-round-"))
+    try:
+        yield made
+    finally:
+        for path in [path for path in made.iterdir() if not into.holds(path)]:
+            path.unlink(missing_ok=True)
+        if not into.left:
+            made.rmdir()
 
 
 class _Interrupts:

@@ -24,12 +24,17 @@ def print_top(document: Json) -> None:
     _head(screen, document)
     unit = document["metric"]["unit"]
     lines = document["hosts"]
-    table = console.table(document["metric"]["label"], "host", "value", "cluster", "TLS library")
+    is_estimate = any(line["low"] is not None for line in lines)
+    names = ["host", "value", *(["95 %"] if is_estimate else []), "cluster", "TLS library"]
+    table = console.table(document["metric"]["label"], *names)
     for line in lines:
         mark = " !" if line["is_outlier"] else ""
+        ends = [figures.value_text(unit, line[end]) for end in ("low", "high")]
+        bounds = f"[{', '.join(ends)}]" if line["low"] is not None else ""
         table.add_row(
             _short(line["host"]) + mark,
             figures.value_text(unit, line["value"]),
+            *([bounds] if is_estimate else []),
             _short(line["cluster"]),
             _short(line["tls_library"]),
         )
@@ -41,7 +46,8 @@ def print_top(document: Json) -> None:
     if document["total"] is not None:
         note += f"; together {figures.value_text(unit, document['total'])}"
     outliers = "! far above the others" if any(line["is_outlier"] for line in lines) else ""
-    screen.print(console.titled(table, screen.width, note, outliers))
+    estimated = "95 %: record crypto is estimated by CPU samples" if is_estimate else ""
+    screen.print(console.titled(table, screen.width, note, outliers, estimated))
     if document["findings"]:
         table = console.table("findings", "", "hosts", "median share", "most")
         for line in document["findings"]:
@@ -139,6 +145,8 @@ def print_explanation(document: Json) -> None:
                 quantities.time(line["mean_ns"]),
             )
         screen.print(console.titled(table, screen.width))
+    if document["networks"]:
+        _print_networks(screen, document["networks"])
     if document["latencies"]:
         _print_latencies(screen, document["latencies"], column="phase")
     for version in document["versions"]:
@@ -146,6 +154,18 @@ def print_explanation(document: Json) -> None:
         screen.print(
             console.sentence(facts, screen.width, mark=f"{version['start']}  ", style="dim")
         )
+
+
+def _print_networks(screen: Console, lines: Sequence[Json]) -> None:
+    table = console.table("client networks", "", "handshakes", "full", "resumed", "failed")
+    for line in lines:
+        names = ("count", "full_count", "resumed_count", "failed_count")
+        table.add_row(
+            texts.clean(line["network"]) + (" !" if line["never_resumes"] else ""),
+            *(quantities.count(line[name]) for name in names),
+        )
+    is_any = any(line["never_resumes"] for line in lines)
+    screen.print(console.titled(table, screen.width, "! never resumes" if is_any else ""))
 
 
 def print_savings(document: Json) -> None:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 import os
-import platform
 import subprocess
 import time
 from collections.abc import Callable, Iterable
@@ -23,7 +22,7 @@ from tlstax import TlstaxError, cache_directory
 from tlstax.collectors.capture.printable import visible
 from tlstax.collectors.host.executable import recorder_path
 from tlstax.collectors.host.features import HOST
-from tlstax.collectors.host.kept_file import keep_file
+from tlstax.collectors.host.kept_file import keep_file, read_kept
 from tlstax.collectors.host.probe_costs.prices import (
     PLAIN,
     STEPPED,
@@ -134,7 +133,7 @@ def prices_in(text: str) -> list[Price]:
 def load(place: Path, whose: str) -> HostCosts | None:
     """The costs in a file, if they are of that host; None if absent or too old."""
     try:
-        content = json.loads(place.read_text(encoding="utf-8"))
+        content = json.loads(read_kept(place))
         age_s = time.time() - content["time_s"]
         if content["host"] != whose or not 0 <= age_s < min(content["fresh_s"], FRESH_S):
             return None
@@ -179,5 +178,5 @@ def path_of(whose: str) -> Path:
 
 def host() -> str:
     """What the costs depend on: the kernel's build, the CPU model, the number of CPUs."""
-    name = platform.uname()
+    name = os.uname()
     return f"{name.release} {name.version} / {cpu_field('model name')} x {os.cpu_count()}"

@@ -12,7 +12,6 @@ entry probe on the instruction or, if there is none, to the first return probe.
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from statistics import median
 from typing import Final, NamedTuple
 
 from tlstax.collectors.capture.order_statistics import median_bounds
@@ -36,6 +35,8 @@ class Price(NamedTuple):
 
 def price_of(kind: str, instruction: str, costs_ns: Sequence[float], cpus_count: int = 1) -> Price:
     """Median and interval of one round's costs each."""
+    from statistics import median  # imported here: attach must stay small
+
     ordered = sorted(costs_ns)
     bounds = median_bounds(ordered)
     return Price(kind, instruction, median(ordered), *bounds, len(ordered), cpus_count)

@@ -10,7 +10,7 @@ from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.host.clock import cpu_used_ns
 from tlstax.collectors.placement.planning import plan_functions_in_child, plan_in_child
 from tlstax.collectors.preflight.safety import Safety
-from tlstax.collectors.process.target import require_host_pids
+from tlstax.collectors.process.target import Target, require_host_pids
 from tlstax.collectors.process.target_fate import require_same_program
 from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.by_recorder.asked import Asked, Recorded
@@ -60,7 +60,9 @@ def make_ready(request: Request) -> ReadyServer:
     require_host_pids()
     request = made_safe(request)
     target, plan = plan_in_child(
-        request.pid, request.level, request.definitions, limits=limits_of(request)
+        *(request.pid, request.level, request.definitions),
+        limits=limits_of(request),
+        networks=request.has_networks,
     )
     of_functions = (request.pid, request.functions, request.definitions)
     functions = plan_functions_in_child(*of_functions) if request.functions else None
@@ -69,7 +71,7 @@ def make_ready(request: Request) -> ReadyServer:
     recorded = Recorded(target, plan, safety, functions, stretches, recorder=request.recorder)
     writer = CaptureWriter.create(request.capture, request.overwrite)
     try:
-        tables = _own_tables(request)
+        tables = _own_tables(request, target)
         asked = Asked(recorded, _arguments(request, has_stretches=bool(stretches)), tables)
         told = asked.of_child
     except BaseException as error:
@@ -81,11 +83,11 @@ def make_ready(request: Request) -> ReadyServer:
     return ReadyServer(request, asked, told, writer, spent_ns)
 
 
-def _own_tables(request: Request) -> GrowingTables | None:
+def _own_tables(request: Request, target: Target) -> GrowingTables | None:
     """The unwind tables of the process; None where stacks are not walked by them."""
     if not request.unwind_tables or not (request.safety or Safety()).user_stacks:
         return None
-    return usable_tables(request.pid, process_tables(request.pid))
+    return usable_tables(request.pid, process_tables(request.pid, known=target.objects))
 
 
 def _arguments(request: Request, *, has_stretches: bool) -> list[str]:
@@ -100,6 +102,8 @@ def _arguments(request: Request, *, has_stretches: bool) -> list[str]:
         values |= {"--budget": f"{request.budget:%}", "--reader": str(os.getpid())}
     if request.duration_s is not None:
         values["--for"] = f"{request.duration_s * 1000:.3f}ms"
+    if request.network_bits is not None:
+        values["--client-networks"] = ",".join(map(str, request.network_bits))
     if has_stretches:
         values["--calibrate"] = f"{(request.calibration_s or 0) * 1000:.3f}ms"
     words = [word for pair in values.items() for word in pair]

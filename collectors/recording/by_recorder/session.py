@@ -145,6 +145,9 @@ class RecorderSession:
         clients = " or one of its clients" if self.parts else ""
         if status == ExitCode.BUDGET:
             do = "Or record without a limit: --budget none"
+        if status < 0:
+            why = f"the recorder was killed by signal {-status}, and before that {self._child.said}"
+            do = "try again; if nobody killed it, the kernel's log tells whether memory ran out"
         return TlstaxError(
             f"process {self.target.pid}{clients} cannot be recorded",
             self._child.said if status > 0 else why,

@@ -31,5 +31,9 @@ def stretch_plan(request: Request, plan: Plan) -> Plan | None:
     """The probes of calibration stretches; None where there are to be none."""
     if request.calibration_s is None or not plan.is_flow:
         return None
-    limits = limits_of(request)
-    return plan_in_child(request.pid, Level.RECORD, request.definitions, limits=limits)[1]
+    _, stretches = plan_in_child(
+        *(request.pid, Level.RECORD, request.definitions),
+        limits=limits_of(request),
+        networks=request.has_networks,  # the recorder may choose to record everything
+    )
+    return stretches

@@ -10,7 +10,7 @@ FLOOR_CPUS: Final = 0.1
 """A server that uses less CPU is counted as using this much: FLOOR_CPUS of budget.h."""
 EVENTS_PART: Final = 0.6
 """The share of a budget for the ledger's events: ROOM of levels.c."""
-_CAUSES: Final = ("probe", "scheduler", "sample", "engine")
+_CAUSES: Final = ("probe", "scheduler", "neighbour", "sample", "engine")
 _WHAT: Final = {
     "none": "nothing",
     "sample": "CPU samples only",
@@ -32,7 +32,10 @@ def shares_of(spent_ns: Sequence[float], base_ns: float) -> dict[str, float]:
 
 def shares_of_budget(budget: Any) -> dict[str, float]:
     """The same of a choice."""
-    by_cause = (budget.probes_ns, budget.scheduler_ns, budget.samples_ns, budget.recorder_ns)
+    by_cause = (
+        budget.probes_ns, budget.scheduler_ns, budget.neighbours_ns, budget.samples_ns,
+        budget.recorder_ns,
+    )  # fmt: skip
     return shares_of(by_cause, budget.base_ns)
 
 

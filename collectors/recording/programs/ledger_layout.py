@@ -64,6 +64,7 @@ class Action(IntEnum):
     PHASE_SEND = 17
     COMMAND_READS = 18
     CROSSING = 19
+    HANDSHAKE_SOCKET = 20
 
 
 class ThreadStatus(IntEnum):
@@ -78,6 +79,12 @@ class ThreadStatus(IntEnum):
 SIDES: Final = ("", "server", "client")
 """Of a handshake function, by its number in the cookie; "" serves for both."""
 OUTCOMES: Final = ("success", "failure", "abandoned")
+
+
+class Network(ctypes.Structure):
+    """The first bits of a client's address (struct network)."""
+
+    _fields_ = (("family", ctypes.c_uint32), ("address", ctypes.c_uint8 * 16))
 
 
 class HandshakeRecord(ctypes.Structure):
@@ -100,6 +107,8 @@ class HandshakeRecord(ctypes.Structure):
         ("unfollowed", ctypes.c_uint32),
         ("is_server", ctypes.c_int32),
         ("group", ctypes.c_char * 24),
+        ("network", Network),
+        ("reserved", ctypes.c_uint32),
     )
 
 
@@ -151,7 +160,7 @@ def cookie(
     unseen_exits: bool = False,
     at_call: bool = False,
 ) -> int:
-    """The attach cookie of a probe site: its meaning for the program (COOKIE_* in ledger.h)."""
+    """The attach cookie of a probe site: its meaning for the program (COOKIE_* in cookie.h)."""
     index = PHASE_INDEX[phase] if phase else 0
     if action is Action.WAIT:
         index = STATE_INDEX[state]

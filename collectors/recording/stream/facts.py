@@ -20,6 +20,8 @@ def engine_asked(replay: Replay, start_cpu_ns: int) -> dict[str, object]:
     if functions:
         asked["functions"] = ", ".join(functions.asked)
         asked["missing_functions"] = ", ".join(functions.absent) or "none"
+    if any(replay.network_bits):
+        asked["client_networks"] = ",".join(map(str, replay.network_bits))
     return asked | {
         "sample_hz": start.sample_hz,
         "probe_kind": "uprobe_multi" if start.multi else "perf_event",

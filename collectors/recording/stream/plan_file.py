@@ -229,8 +229,10 @@ def read_plan_file(text: str) -> PlanFile:
         raise PlanFileError("it was cut: the last line is not the end")
     try:
         return _read(lines[1:-2])
+    except KeyError as error:
+        raise PlanFileError(f"it has no line or value {error}") from None
     except (NoFitError, ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
-        raise PlanFileError(f"{type(error).__name__}: {error}") from None
+        raise PlanFileError(f"what it says of its probes does not fit together: {error}") from None
 
 
 def _read(lines: list[str]) -> PlanFile:
@@ -244,7 +246,7 @@ def _read(lines: list[str]) -> PlanFile:
         name, _, rest = line.partition(" ")
         if name == "about":
             key, _, value = rest.partition(" ")
-            about[key] = json.loads(value)
+            about[key] = _plain(f"about {key}", value)
         elif name == "accessor":
             accessor, _, offset = rest.partition(" ")
             accessors[accessor] = int(offset)
@@ -309,10 +311,18 @@ def _site(number: int, line: str) -> dict[str, Any]:
     match = _SITE.fullmatch(line)
     if match is None or int(match[1]) != number:
         raise PlanFileError(f"site {number}: not the words of a site")
-    described: dict[str, Any] = json.loads(match[10])
-    if described.get("object") != int(match[2]):
+    described = _plain(f"site {number}", match[10])
+    if not isinstance(described, dict) or described.get("object") != int(match[2]):
         raise PlanFileError(f"site {number}: its file is not that of its description")
     return described
+
+
+def _plain(line: str, value: str) -> Any:
+    """What the JSON of a line says. Raises PlanFileError."""
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise PlanFileError(f"{line}: its value is not the JSON that tlstax writes") from None
 
 
 def _level_number(name: str) -> int:

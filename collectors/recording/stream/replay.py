@@ -68,7 +68,7 @@ class Replay(Totals):
 
     def stack_addresses(self, stack: int) -> tuple[int, ...]:
         """Addresses of a stack, leaf first."""
-        return self.stacks.get(stack, ())
+        return tuple(memoryview(self.stacks.get(stack, b"")).cast("Q").tolist())
 
     def executed_ns(self) -> int:
         """When the target executed another program; 0: it did not."""
@@ -109,6 +109,11 @@ class Replay(Totals):
     def pid(self) -> int:
         """The process that was recorded."""
         return int(self.start.pid)
+
+    @property
+    def network_bits(self) -> tuple[int, int]:
+        """How many bits of clients' IPv4 and IPv6 addresses handshakes have; (0, 0): none."""
+        return int(self.start.network_bits), int(self.start.network6_bits)
 
     @property
     def plan(self) -> Plan:

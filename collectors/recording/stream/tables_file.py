@@ -11,19 +11,22 @@ import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.process.mappings import PROC
-from tlstax.collectors.recording.stream.recorded_files import Mapping
+from tlstax.collectors.unwinding.layout_cache import Placed
 from tlstax.collectors.unwinding.process_tables import (
     Addition,
     FileKey,
     Layout,
-    Placed,
     lay_out,
     maps_of,
 )
+
+if TYPE_CHECKING:
+    from tlstax.collectors.process.mappings import MappedObject
+    from tlstax.collectors.recording.stream.recorded_files import Mapping
 
 MAGIC: Final = b"tlstaxUS"
 VERSION: Final = 1
@@ -37,13 +40,16 @@ _COUNTS: Final = struct.Struct("<IIII")  # tables, rules, words, 0
 _TABLE: Final = struct.Struct(f"<QIIIIIIQ{BUILD_ID_MOST}s")
 
 
-def process_tables(pid: int, proc: Path = PROC) -> Addition | None:
+def process_tables(
+    pid: int, proc: Path = PROC, known: Sequence["MappedObject"] = ()
+) -> Addition | None:
     """The tables of a process's code as it is mapped now; None if no file has one.
 
-    `proc`: of another host. Raises TlstaxError if they cannot be made.
+    `proc`: of another host. `known`: files of the process whose headers have been read. Raises
+    TlstaxError if they cannot be made.
     """
     maps = maps_of(pid, proc)
-    made = lay_out(pid, maps, Layout(), proc=proc) if maps else None
+    made = lay_out(pid, maps, Layout(), known=known, proc=proc) if maps else None
     return made if made and _usable(made.layout) else None
 
 
@@ -79,7 +85,7 @@ class GrowingTables:
         """The file of all of them."""
         return tables_bytes(self._layout, self._words)
 
-    def grow(self, mappings: Sequence[Mapping]) -> bool:
+    def grow(self, mappings: "Sequence[Mapping]") -> bool:
         """Make tables of files that were mapped since; whether there are more now.
 
         Building is the work of a child process, which reads the mappings of the target once.

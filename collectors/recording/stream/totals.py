@@ -88,7 +88,8 @@ class Totals:
         self.latency: dict[int, list[int]] = {}
         self.hits: dict[int, tuple[int, int, int]] = {}
         self.programs: dict[str, tuple[int, int]] = {}
-        self.stacks: dict[int, tuple[int, ...]] = {}
+        self.stacks: dict[int, bytes] = {}
+        """Addresses of each, packed: as integers of Python they took five times the memory."""
         self.stacks_most = STACKS_MOST
         """Stacks that are kept: those that were sent or referred to last."""
         self.quotas: dict[int, tuple[int, int]] = {}
@@ -190,8 +191,9 @@ class Totals:
         if self.start is not None:
             raise ValueError("a second start")
         self.start = record("start", content)
-        if self.start.cpus_count > CPUS_MOST:
-            raise ValueError(f"{self.start.cpus_count} CPUs")
+        start = self.start
+        if start.cpus_count > CPUS_MOST or start.network_bits > 32 or start.network6_bits > 128:
+            raise ValueError(f"{start.cpus_count} CPUs, or addresses that are too long")
 
     def _keeper(self, name: str) -> Callable[[bytes], None]:
         """Keeps the last structure of a kind."""
@@ -240,9 +242,8 @@ class Totals:
 
     def _take_stacks(self, content: bytes) -> None:
         for stack, raw in counted("stack", content, "depth", 8):
-            addresses = memoryview(raw).cast("Q").tolist()
             self.stacks.pop(stack.id, None)  # the newest is the last
-            self.stacks[stack.id] = tuple(addresses)
+            self.stacks[stack.id] = raw
         while len(self.stacks) > self.stacks_most:
             del self.stacks[next(iter(self.stacks))]
 

@@ -158,7 +158,7 @@ def test_stretches_are_taken_as_far_as_the_budget_allows(
     stretches = {part.window_id for part in rows.command_parts}
     assert min(1, most) <= len(stretches) <= most
     windows = [row for row in rows.effects if row.target_cpu_ns]
-    spent_ns = sum((e.probe_ns or 0) + (e.scheduler_ns or 0) + (e.sample_ns or 0) for e in windows)
+    spent_ns = sum(sum(e.costs_ns) for e in windows)
     assert spent_ns <= float(budget.rstrip("%")) / 100 * 1.1 * sum(
         e.target_cpu_ns or 0 for e in windows
     )

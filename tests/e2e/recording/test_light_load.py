@@ -85,9 +85,7 @@ def record(server: PrivateServer, directory: Path) -> Recorded:
         effects = list(reader.rows(Effect))
         own_ns = sum(row.engine_cpu_ns for row in reader.rows(System))
         handshakes = list(reader.rows(Handshake))
-    cost_ns = own_ns + sum(
-        (row.probe_ns or 0) + (row.scheduler_ns or 0) + (row.sample_ns or 0) for row in effects
-    )
+    cost_ns = own_ns + sum(sum(row.costs_ns) for row in effects)
     least_ns = FLOOR_CPUS * (windows[-1].end_ns - windows[0].start_ns)
     cpu_ns = max(sum(row.target_cpu_ns or 0 for row in effects), least_ns)
     accepted = int(after[ACCEPTED] - before[ACCEPTED])

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import TABLES, Row
@@ -31,7 +31,9 @@ sys.exit(main(sys.argv[1:]))
 
 
 class WatchRun:
-    """A running watch."""
+    """A running watch; one that a failed test leaves is ended with that test (tests/e2e)."""
+
+    _running: ClassVar[list["subprocess.Popen[bytes]"]] = []
 
     def __init__(self, said: Path, data: Path, *options: str, changes: str = "") -> None:
         """`changes`: code that runs in it before."""
@@ -42,15 +44,32 @@ class WatchRun:
             self.process = subprocess.Popen(
                 [*command, "--host", "db1", "--budget", "none", *options], stderr=errors
             )
+        self._running.append(self.process)
+
+    @classmethod
+    def end_all(cls) -> None:
+        """Those that still run: they would go on beside the next tests."""
+        while cls._running:
+            process = cls._running.pop()
+            process.terminate()
+            try:
+                process.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     @property
     def said(self) -> str:
         """What it wrote to standard error, and an earlier one to the same file."""
         return self._said.read_text()
 
-    def await_said(self, text: str, count: int = 1) -> None:
+    def await_said(self, text: str, count: int = 1, patience_s: float = PATIENCE_S) -> None:
         """Until it has said something so often."""
-        await_true(lambda: self.said.count(text) >= count, lambda: f"no {text!r} in {self.said}")
+
+        def why() -> str:
+            return f"no {text!r} in {self.said}"
+
+        await_true(lambda: self.said.count(text) >= count, why, patience_s)
 
     def end(self) -> int:
         """As systemd does; the last hour is explained meanwhile."""
@@ -58,9 +77,11 @@ class WatchRun:
         return self.process.wait(4 * PATIENCE_S)
 
 
-def await_true(is_so: Callable[[], Any], why: Callable[[], str]) -> None:
-    """Until it is so; AssertionError after a minute."""
-    end = time.monotonic() + PATIENCE_S
+def await_true(
+    is_so: Callable[[], Any], why: Callable[[], str], patience_s: float = PATIENCE_S
+) -> None:
+    """Until it is so; AssertionError after that time."""
+    end = time.monotonic() + patience_s
     while not is_so():
         assert time.monotonic() < end, why()
         time.sleep(0.2)

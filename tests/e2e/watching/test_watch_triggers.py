@@ -104,6 +104,7 @@ def _side_by_side(run: Callable[[], None], count: int, seconds: float) -> None:
         thread.join()
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     ("change", "expected"), [(slow, P99), (refusing, OUTCOME), (storm, TLS_CPU)]
 )
@@ -144,6 +145,6 @@ executable.FOLDER = Path({str(mutants)!r})
         watch.await_said("recording process")
         driver = Sysbench.of_server(server, table_rows=10)
         with in_background(driver, Load(SCENARIOS["point_select"], NEW_THREADS, LOAD_MOST_S)):
-            watch.await_said(f"tlstax: {CLOSURE}: The ledger has ")
+            watch.await_said(f"tlstax: {CLOSURE}: The ledger has ", patience_s=LOAD_MOST_S)
         assert watch.end() == 0, watch.said
     program.unlink()

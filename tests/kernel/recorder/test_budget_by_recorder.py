@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -28,6 +28,7 @@ from tlstax.tests.kernel.recorder_runs import (
     Record,
     Started,
     await_attached,
+    frames_named,
     frames_of,
     last_of,
     plan_text,
@@ -98,6 +99,7 @@ def test_everything_that_fits_is_recorded_all_the_time(run: Run, leftover: Lefto
     assert leftover() == set()
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("options", [(), ("--or-everything",)])
 def test_a_budget_that_nothing_fits(
     run: Run, options: tuple[str, ...], leftover: Leftover, breakpoints: Breakpoints,
@@ -174,6 +176,7 @@ def alternated(
                 dense_count(path) < DENSE_LEAST + 2 and time.monotonic() < until_s
             ):
                 time.sleep(0.5)
+                assert recorder.poll() is None, "it has seen too few dense windows"
                 sizes_kb.append(data_kb(recorder.pid))
                 counts.append(breakpoints(target.pid))
             recorder.send_signal(signal.SIGINT)
@@ -247,3 +250,21 @@ def test_the_budget_is_in_the_stream_behind_the_trial(alternated: Alternated) ->
     assert budget.share_ppm == 50_000
     assert budget.dense == b"record"
     assert budget.cycle_ns > budget.dense_ns
+
+
+def light_windows(stream: bytes) -> list[Any]:
+    """The windows between dense ones."""
+    return [one for one in frames_named("window", stream) if one.level != b"record"]
+
+
+@pytest.mark.timing
+def test_light_time_is_timed_until_the_cost_of_a_hit_is_known(
+    run: Run, alternated: Alternated
+) -> None:
+    """A trial of 0.2 s meets some dozen hits of few handshakes, and thousands of a busy server."""
+    code, said, stream = run("--budget", "3%")
+    assert code == OK, said
+    # On some hosts samples alone fit for so few handshakes, or everything does.
+    few = [one for one in light_windows(stream.read_bytes()) if one.level != b"sample"]
+    assert all(window.timed for window in few[:1])
+    assert not light_windows(alternated.stream)[-1].timed

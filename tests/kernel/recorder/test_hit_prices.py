@@ -4,7 +4,6 @@
 The process is threads that send each other a byte in turn; three dense probes are hit for each.
 """
 
-import io
 import os
 import signal
 import subprocess
@@ -25,11 +24,16 @@ from tlstax.collectors.host.trial_code import count_program, counter_map, kept
 from tlstax.collectors.placement.model import Plan
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.preflight.safety import Safety
-from tlstax.collectors.recording.stream.definition import definition
-from tlstax.collectors.recording.stream.frames import Reading, read_frames, record
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.recording.stream_recording import import_stream
-from tlstax.tests.kernel.recorder_runs import OK, PROGRAM, Leftover, Record, Started
+from tlstax.tests.kernel.recorder_runs import (
+    OK,
+    PROGRAM,
+    Leftover,
+    Record,
+    Started,
+    frames_named,
+)
 from tlstax.tests.patience import COMMAND_S
 
 pytestmark = [
@@ -76,12 +80,6 @@ def go(target: Target) -> None:
     assert target.process.stdin is not None
     target.process.stdin.write(b"g")
     time.sleep(0.2)
-
-
-def frames_named(name: str, stream: bytes) -> list[Any]:
-    number = definition().number(name.upper())
-    frames = read_frames(io.BytesIO(stream), Reading())
-    return [record(name, frame.content) for frame in frames if frame.type == number]
 
 
 def recorded(target: Target, spawn: Record, *options: str) -> Recorded:

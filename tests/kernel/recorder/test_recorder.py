@@ -43,6 +43,8 @@ from tlstax.tests.patience import COMMAND_S
 
 FIRST_COUNT = 128  # cell of an account: see struct stream_cell
 LATE_MOST = 5  # instances that end while a window is read
+# Linux builds the vDSO of arm64 without call frame information.
+WITHOUT_TABLE = ["[vdso]"] if os.uname().machine == "aarch64" else []
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 
@@ -248,7 +250,8 @@ def test_stacks_are_walked_by_tables_beside_the_plan(
     walks, whole = int(meta["stack_walk_count"]), int(meta["stack_whole_count"])
     assert walks > 50
     assert whole >= 0.9 * walks
-    assert [row for row in rows_of(capture, Gap) if "unwind tables" in str(row)] == []
+    gaps = [row.consequence for row in rows_of(capture, Gap) if "unwind tables" in str(row)]
+    assert [text.partition(":")[0] for text in gaps] == WITHOUT_TABLE
 
 
 @pytest.mark.parametrize(

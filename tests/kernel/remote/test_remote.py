@@ -210,6 +210,19 @@ def test_the_other_end_is_killed(
     assert len(rows_of(capture, Handshake)) == HANDSHAKES
 
 
+def test_a_stopped_recorder_ends_with_its_sudo(
+    attach: Attach, box: RemoteHost, capture: Path, leftover: Leftover
+) -> None:
+    """It stops itself when its command is stopped."""
+    process = attach()
+    (recorder,) = box.processes("tlstax-recorder")
+    os.kill(recorder, signal.SIGSTOP)
+    assert "the line to box was cut" in said(process, IO)
+    box.await_nothing_left(GONE_SECONDS)
+    assert leftover() == set()
+    assert rows_of(capture, Meta)
+
+
 @pytest.mark.long
 def test_a_line_that_stalls_loses_nothing(
     attach: Attach, box: RemoteHost, capture: Path, recorded_server: "subprocess.Popen[bytes]"

@@ -4,6 +4,7 @@
 import json
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -215,3 +216,19 @@ def test_a_plan_that_cannot_be_written_keeps_the_earlier_files(
     with pytest.raises(ValueError, match="made up"):
         main([*words, "--output", str(tmp_path / "y.plan")])
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_from_the_cache_a_plan_needs_neither_disassembler_nor_numpy(
+    tls_process: Target, tmp_path: Path
+) -> None:
+    """They took half of the CPU time before anything was attached."""
+    command = ["probes", "plan", str(tls_process.pid), "--output", str(tmp_path / "plan")]
+    assert main(command) == ExitCode.OK
+    plan_text, tables = (tmp_path / "plan").read_bytes(), (tmp_path / f"plan{SUFFIX}").read_bytes()
+    again = [sys.executable, "-X", "importtime", "-m", "tlstax", *command, "--force"]
+    done = subprocess.run(again, capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "tlstax.collectors.placement.plan_cache" in imported
+    assert not {name for name in imported if name.partition(".")[0] in ("numpy", "iced_x86")}
+    assert (tmp_path / "plan").read_bytes() == plan_text
+    assert (tmp_path / f"plan{SUFFIX}").read_bytes() == tables

@@ -266,6 +266,20 @@ def test_costs_of_a_matrix_are_summed_up_by_start() -> None:
     assert np.isclose(client.after.value_ns, 120.0)
 
 
+def test_a_wait_of_one_arm_whose_median_difference_is_0_is_a_part_of_both() -> None:
+    of = client_figures.units_of(client_runs(3, 8))
+    arms = []
+    for waits in ((0, 2, 3), (0, 0, 5)):  # their medians are 2 and 0, that of -2, 0 and 2 is 0
+        runs = run_costs(3, 8)
+        for number, cost in enumerate(runs):
+            cost.lanes["server", "own", "wait"] = 1000 * waits[number // 8]
+        arms.append(runs)
+    both = matrix_sides.both_sides(arms[0], arms[1], of, "connection")
+    assert both is not None
+    wait = next(part for part in both.parts if part.name == "server_wait")
+    assert (wait.before.value_ns, wait.after.value_ns, wait.difference.value_ns) == (2.0, 0.0, 0.0)
+
+
 # ---- the sentence of a matrix ----
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A round over many hosts: each is recorded or named, and never too many at a time."""
 
+import errno
 import os
 import sys
 import time
@@ -10,9 +11,10 @@ import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
-from tlstax.analysis.fleet import columns, rounds
-from tlstax.analysis.fleet.rounds import Host, Round, hosts_in, record
+from tlstax.analysis.fleet import columns, location, rounds
+from tlstax.analysis.fleet.rounds import Host, Outcome, Round, hosts_in, record
 from tlstax.analysis.fleet.store import parquet_files
+from tlstax.analysis.report.commands import into_data_set
 
 # As `tlstax attach --ssh`: what it does depends on the name of the host.
 ATTACH = """
@@ -240,3 +242,45 @@ def test_a_host_whose_name_no_file_can_have_costs_its_line(
     assert lines["db1"] == "recorded"
     assert "is too long" in lines[long]
     assert "dead1" in lines
+
+
+def test_a_data_set_that_is_gone_costs_lines_and_the_round_ends_in_words(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(into_data_set, "GIVE_UP", 2)
+    names = [f"db{number}" for number in range(1, 6)]
+    hosts = hosts_file(tmp_path, "".join(f"{name}\n" for name in names))
+    data, kept = tmp_path / "data", tmp_path / "kept"
+    data.write_text("a file in its place")
+    command = ["fleet", "record", "--hosts", str(hosts), "--name", "mysqld", "--data", str(data)]
+    assert main([*command, "--for", "1s", "--parallel", "1", "--keep", str(kept)]) == ExitCode.IO
+    told = capsys.readouterr()
+    lines = dict(line.split(": ", 1) for line in told.out.splitlines())
+    assert len(lines) == 2, "further hosts were begun for nothing"
+    for line in lines.values():
+        assert "recorded, but cannot write to the data set" in line
+        assert Path(line.rsplit(" ", 1)[1]).is_file()
+    assert "further hosts were not begun" in told.err
+    assert f"{kept} has the captures" in told.err
+
+
+def test_recordings_in_between_that_are_added_begin_the_count_anew(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Path
+) -> None:
+    monkeypatch.setattr(into_data_set, "GIVE_UP", 2)
+    into = into_data_set.IntoDataSet(tmp_path / "data")
+    demo = repository / "docs/demo/demo.tlstax"
+    is_full = iter((True, False, True, True))
+
+    def add(*_: object) -> str:
+        if next(is_full):
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+        return "added"
+
+    monkeypatch.setattr(location, "add", add)
+    given_up = []
+    for number in range(4):
+        into.add(Outcome(Host(f"db{number}", ""), demo, ""))
+        given_up.append(into.is_given_up)
+    assert given_up == [False, False, False, True]
+    assert [one.host.name for one in into.left] == ["db0", "db2", "db3"]

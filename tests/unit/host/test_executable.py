@@ -2,7 +2,9 @@
 """Which executable is taken for which machine, and `tlstax recorder`."""
 
 import hashlib
+import os
 import platform
+import resource
 import subprocess
 from pathlib import Path
 
@@ -68,3 +70,38 @@ def test_the_printed_sum_is_that_of_the_file(
     assert f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n" in said
     assert f"for {platform.machine()}" in said
     assert subprocess.run([path, "--version"], check=False).returncode == 0
+
+
+def test_an_earlier_file_stays_whole_when_there_is_no_room(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "recorder"
+    path.write_bytes(b"earlier")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        assert main(["recorder", "--force", "--output", str(path)]) == ExitCode.IO
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "File too large" in capsys.readouterr().err
+    assert path.read_bytes() == b"earlier"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_no_file_is_not_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert main(["recorder", "--force", "--output", str(pipe)]) == ExitCode.IO
+    assert "it is there and is no file" in capsys.readouterr().err
+    assert pipe.is_fifo()
+
+
+def test_a_link_is_replaced_and_not_what_it_leads_to(tmp_path: Path) -> None:
+    other, link = tmp_path / "other", tmp_path / "link"
+    other.write_bytes(b"other")
+    link.symlink_to(other)
+    assert main(["recorder", "--force", "--output", str(link)]) == 0
+    assert other.read_bytes() == b"other"
+    assert not link.is_symlink()

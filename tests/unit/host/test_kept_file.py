@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tlstax.analysis.report.output import write
-from tlstax.collectors.host.kept_file import keep_file
+from tlstax.collectors.host.kept_file import BYTES_MOST, keep_file, read_kept
 from tlstax.collectors.host.probe_costs import costs
 from tlstax.collectors.host.probe_costs.prices import HostCosts
 from tlstax.collectors.preflight import outcome_cache
@@ -57,3 +57,36 @@ def test_no_link_of_a_stranger_is_followed(tmp_path: Path) -> None:
     assert victim.read_bytes() == b"precious"
     assert (tmp_path / "report.html").read_bytes() == b"report"
     assert sorted(os.listdir(tmp_path)) == ["kept", "report.html", "victim"]
+
+
+@pytest.mark.parametrize("what", ["pipe", "link", "folder", "stranger's", "writable", "endless"])
+def test_what_others_may_have_put_there_is_not_read(what: str, tmp_path: Path) -> None:
+    """A cache that XDG_CACHE_HOME names may be in a folder of another user."""
+    path, other = tmp_path / "kept", tmp_path / "other"
+    keep_file(path, b"kept")
+    assert read_kept(path) == b"kept"
+    if what == "stranger's":
+        if os.geteuid():
+            pytest.skip("only root gives files away")
+        os.chown(path, 54321, 54321)
+    elif what == "writable":
+        path.chmod(0o666)
+    elif what == "endless":
+        os.truncate(path, BYTES_MOST + 1)
+    else:
+        path.rename(other)
+        put = {"pipe": os.mkfifo, "link": lambda at: at.symlink_to(other), "folder": Path.mkdir}
+        put[what](path)
+    with pytest.raises(OSError, match="Errno"):
+        read_kept(path)
+
+
+@pytest.mark.parametrize("name", ["preflight.json", costs.FILE])
+@pytest.mark.parametrize("text", ["[" * 200_000, "{}", "[]", "1e999", '{"key": 1, "host": 1}'])
+def test_a_damaged_one_is_as_if_it_were_not_there(
+    name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    keep_file(tmp_path / "tlstax" / name, text.encode())
+    assert outcome_cache.load() is None
+    assert costs.load(costs.path(), costs.host()) is None

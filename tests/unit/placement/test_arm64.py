@@ -90,6 +90,28 @@ def test_the_stack_depth_after_a_frame_of_variable_size(tmp_path: Path) -> None:
     assert depths == [0, 32, 32, 32, None, None, 32, 32, 0]
 
 
+@pytest.mark.parametrize(
+    ("lines", "depth"),
+    [
+        (["mov x13, #4432", "sub sp, sp, x13"], 32 + 4432),
+        (["mov x12, #0x1230", "movk x12, #1, lsl #16", "sub sp, sp, x12"], 32 + 0x11230),
+        (["mov x13, #4432", "mov x13, x0", "sub sp, sp, x13"], None),
+        (["mov x13, #4432", "bl Lg", "sub sp, sp, x13"], None),
+        (["mov x13, #4432", "cbz x0, 1f", "mov x13, #16", "1:", "sub sp, sp, x13"], None),
+    ],
+)
+def test_the_stack_depth_of_a_frame_that_a_register_takes(
+    tmp_path: Path, lines: list[str], depth: int | None
+) -> None:
+    """Frames above 4 KB: the number is in a register, if nothing else has written it."""
+    body = [*PROLOGUE, *lines, "bl Lg", "mov sp, x29", *EPILOGUE]
+    path = program(tmp_path, {"f": body, "g": ["ret"]})
+    with Elf(path) as elf:
+        (symbol,) = elf.find(re.compile("f"))
+        flow = Finder(elf).flow(symbol)
+    assert flow.depth_bytes[max(flow.calls)] == depth
+
+
 def test_a_tail_call_and_a_jump_through_a_table(tmp_path: Path) -> None:
     table = ["adr x2, 1f", "add x2, x2, w1, sxth #2", "br x2", "1:", "ret"]
     path = program(tmp_path, {"f": ["b Lh"], "g": table, "h": ["ret"]})

@@ -16,8 +16,10 @@ from tlstax.collectors.placement.model import NO_LIMITS, Limits, Missing, Plan, 
 from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.placement.plan_cache import keep_plan, kept_plan, key_of
 from tlstax.collectors.process.target import Target, open_target
-from tlstax.probes.definitions import load_definitions
+from tlstax.probes.definitions import definition_files, load_definitions
 from tlstax.probes.model import Level
+
+CONTENTS = [content for _, content in definition_files()]
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def planned(target: Target) -> Plan:
 
 
 def key(target: Target, limits: Limits = NO_LIMITS, level: Level = Level.RECORD) -> str:
-    return key_of(target, load_definitions(), level, "server", HostCosts(), limits)
+    return key_of(target, CONTENTS, level, "server", HostCosts(), limits)
 
 
 def test_a_kept_plan_is_the_plan_of_another_process(
@@ -74,9 +76,9 @@ def test_what_a_plan_depends_on_is_in_its_key(
         key(changed),
         key(target, limits=Limits(stepped=False)),
         key(target, level=Level.HANDSHAKE),
-        key_of(target, load_definitions()[1:], Level.RECORD, "server", HostCosts(), NO_LIMITS),
-        key_of(target, load_definitions(), Level.RECORD, "client", HostCosts(), NO_LIMITS),
-        key_of(target, load_definitions(), Level.RECORD, "server", costs, NO_LIMITS),
+        key_of(target, CONTENTS[1:], Level.RECORD, "server", HostCosts(), NO_LIMITS),
+        key_of(target, CONTENTS, Level.RECORD, "client", HostCosts(), NO_LIMITS),
+        key_of(target, CONTENTS, Level.RECORD, "server", costs, NO_LIMITS),
     }
     assert len(keys) == 7
     monkeypatch.setattr(plan_cache, "_code", lambda: iter(["another version"]))

@@ -217,8 +217,11 @@ def test_plan_in_child_gives_the_same(tls_process: Target) -> None:
     target, planned = plan_in_child(tls_process.pid)
     assert target == tls_process
     made = plan(tls_process, load_definitions(), host_costs=planned.host_costs.on(1))
-    assert planned == made.priced(planned.host_costs), "placed by the prices on one CPU"
+    plain = made.as_asked(networks=False).priced(planned.host_costs)
+    assert planned == plain, "placed by the prices on one CPU"
     check(planned)
+    assert plan_in_child(tls_process.pid, networks=True)[1].has_networks
+    assert not planned.has_networks, "a probe for addresses that nobody asked for"
     with pytest.raises(TlstaxError, match="no such process"):
         plan_in_child(1 << 22)
 

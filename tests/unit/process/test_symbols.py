@@ -231,6 +231,7 @@ def test_the_kernel(tmp_path: Path) -> None:
         "ffffffff81000100 t run\n"
         "ffffffff81000200 d data\n"
         "ffffffffc0000000 t in_module\t[some_module]\n"
+        "ffffffffc0000008 t $x\t[some_module]\n"
         "ffffffff81000300 W later\n"
     )
     kernel = KernelSymbols(listing)

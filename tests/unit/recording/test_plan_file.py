@@ -2,7 +2,9 @@
 """Plan files: what is written is read back, by Python and by the recorder, and nothing else."""
 
 import json
+import platform
 import random
+import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -215,6 +217,16 @@ def test_a_plan_of_another_kernel_needs_a_word(text: str, refusal: Refusal) -> N
     said = refusal(text.replace(kernel, "kernel 5.14.0-1.el9"))
     assert "judged on Linux 5.14.0-1.el9" in said
     assert "--any-kernel" in said
+
+
+def test_the_seed_of_the_fuzzer_is_a_plan_of_today(repository: Path, refusal: Refusal) -> None:
+    """Else `make test-recorder-sanitizers` changes a text that the reader leaves at once."""
+    text = (repository / "tests/recorder/seed.plan").read_text()
+    sites = {line.partition(" ")[0] for line in text.splitlines()}
+    assert sites >= {"site", "stretch-site", "function", "point", "file", "accessor"}
+    assert read_plan_file(text).plan.sites
+    here = re.sub(r"^kernel .*$", f"kernel {platform.release()}", text, flags=re.MULTILINE)
+    assert refusal(here) == ""
 
 
 def test_words_and_description_of_a_site_agree(text: str) -> None:

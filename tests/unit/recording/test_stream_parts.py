@@ -3,6 +3,7 @@
 
 import io
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any, cast
 
@@ -170,6 +171,23 @@ def test_each_window_keeps_its_stacks_where_another_capture_begins(
     ids = [{row.stack_id for row in rows_of(path, schema.Stack)} for path in (first, second)]
     assert len(rows_of(second, schema.Frame)) == 4  # 0x3000 is not needed
     assert len(ids[0]) == len(ids[1]) == 3
+
+
+def test_stacks_take_little_memory_as_they_were_sent(plan_text: str) -> None:
+    """A watch keeps thousands of them for weeks; each address was an integer of Python."""
+    stacks = [range(KERNEL + at, KERNEL + at + 50 * 4096, 4096) for at in range(1000)]
+    parts = [stack(number, *addresses) for number, addresses in enumerate(stacks)]
+    start = struct("start", pid=4711, sample_hz=99, cpus_count=1, online_count=1, level=b"record")
+    content = stream([("START", start), ("PLAN", plan_text.encode()), *parts, ended(0)])
+    tracemalloc.start()
+    try:
+        replay = Replay(io.BytesIO(content))
+        taken_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert replay.stack_addresses(7) == tuple(stacks[7])
+    assert replay.stack_addresses(1000) == ()
+    assert taken_bytes < 2 * len(stacks) * 50 * 8
 
 
 def test_functions_of_the_kernel_are_named_where_a_stack_went(

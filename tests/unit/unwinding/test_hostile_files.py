@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tlstax import TlstaxError
 from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.process.mappings import PROC
 from tlstax.collectors.unwinding import file_table
 from tlstax.collectors.unwinding.expressions import cfa_rule, register_address
 from tlstax.collectors.unwinding.file_table import (
@@ -25,6 +26,7 @@ from tlstax.collectors.unwinding.file_table import (
 )
 from tlstax.collectors.unwinding.frame_entries import Common, read_entries
 from tlstax.collectors.unwinding.frame_program import Packer, Programs
+from tlstax.collectors.unwinding.process_tables import vdso_of
 from tlstax.collectors.unwinding.row_format import Rule, RuleKind
 from tlstax.collectors.unwinding.vdso import vdso_table
 
@@ -159,4 +161,4 @@ def test_without_room_for_temporary_files_the_vdso_has_no_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    assert vdso_table() is None
+    assert vdso_table(vdso_of(PROC)) is None

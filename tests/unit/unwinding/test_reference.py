@@ -16,7 +16,9 @@ from elftools.dwarf.callframe import FDE
 from elftools.elf.elffile import ELFFile
 
 from tlstax.collectors.binary.elf import Elf
+from tlstax.collectors.process.mappings import PROC
 from tlstax.collectors.unwinding.file_table import FileTable, build
+from tlstax.collectors.unwinding.process_tables import vdso_of
 from tlstax.collectors.unwinding.row_format import (
     OFFSET_SHIFT,
     SAVED_SHIFT,
@@ -26,7 +28,6 @@ from tlstax.collectors.unwinding.row_format import (
     RuleKind,
     Saved,
 )
-from tlstax.collectors.unwinding.vdso import own_vdso
 
 LIBRARIES = Path("/usr/lib/x86_64-linux-gnu")
 FILES = {
@@ -147,7 +148,7 @@ def test_every_row(name: str) -> None:
 
 
 def test_vdso(tmp_path: Path) -> None:
-    content = own_vdso()
+    content = vdso_of(PROC)
     path = tmp_path / "vdso"
     path.write_bytes(content)
     with Elf(path) as elf:

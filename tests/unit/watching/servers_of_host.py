@@ -16,7 +16,7 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.schema import Row
 from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.control_groups import Group
-from tlstax.collectors.watching import labels, outlets, watch_all
+from tlstax.collectors.watching import labels, outlet, outlets, watch_all
 from tlstax.collectors.watching.outlet import Outlet, Watched
 from tlstax.collectors.watching.outlets import Outlets
 from tlstax.collectors.watching.server_labels import Marks
@@ -55,8 +55,8 @@ class Host:
             self.requested = True
         return found
 
-    def prepare(self, pid: int, level: Level, accepted: Sequence[str]) -> Any:
-        del accepted
+    def prepare(self, pid: int, level: Level, accepted: Sequence[str], *, networks: bool) -> Any:
+        del accepted, networks
         refusals = self.refusals.get(pid)
         if refusals and (refusal := refusals.pop(0)):
             raise refusal
@@ -114,8 +114,9 @@ class Sink:
 def host_of(monkeypatch: pytest.MonkeyPatch) -> Host:
     """One without servers."""
     made = Host()
-    for name in ("pids_in_group", "prepare", "program_of"):
+    for name in ("pids_in_group", "program_of"):
         monkeypatch.setattr(watch_all, name, getattr(made, name))
+    monkeypatch.setattr(outlet, "prepare", made.prepare)
     monkeypatch.setattr(labels, "server_marks", made.marks)
     monkeypatch.setattr(labels, "started_at", made.started_at)
     monkeypatch.setattr(labels, "may_be_its_parent", lambda _: False)
@@ -152,6 +153,7 @@ def host_of(monkeypatch: pytest.MonkeyPatch) -> Host:
         """Its part for a server."""
 
         budget, said, why_broken = None, "it said this", ""
+        replay = SimpleNamespace(network_bits=(0, 0))
 
         def __init__(self, recorded: Any, *_: Any, child: Any) -> None:
             del child

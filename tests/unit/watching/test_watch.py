@@ -20,7 +20,7 @@ from tlstax.collectors.host.clock import children_cpu_ns
 from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.control_groups import Group
 from tlstax.collectors.recording.proc_clocks import BothClocks
-from tlstax.collectors.watching import watch
+from tlstax.collectors.watching import outlet, watch
 from tlstax.collectors.watching.outlet import Outlet, Watched
 from tlstax.collectors.watching.watch import Watch
 from tlstax.probes.model import Level
@@ -52,8 +52,8 @@ class Host:
             self.requested = True
         return found
 
-    def prepare(self, pid: int, level: Level, accepted: Sequence[str]) -> Any:
-        del accepted
+    def prepare(self, pid: int, level: Level, accepted: Sequence[str], *, networks: bool) -> Any:
+        del accepted, networks
         refusal = self.refusals.pop(0) if self.refusals else None
         if refusal:
             raise refusal
@@ -99,6 +99,8 @@ class Host:
 class Session:
     """A recorder whose windows the host has."""
 
+    replay = SimpleNamespace(network_bits=(0, 0))
+
     def __init__(self, host: Host, recorded: Any, arguments: Sequence[str]) -> None:
         self._left = host.windows.pop(0)
         host.arguments = list(arguments)
@@ -135,6 +137,10 @@ class Session:
         return self._host.status
 
 
+class _Referable(SimpleNamespace):
+    """One that weak references may be made to."""
+
+
 def target(pid: int) -> schema.Target:
     """The row of a server."""
     values = dict.fromkeys(schema.Target._fields, "")
@@ -144,8 +150,9 @@ def target(pid: int) -> schema.Target:
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     made = Host()
-    for name in ("pids_in_group", "prepare", "program_of"):
+    for name in ("pids_in_group", "program_of"):
         monkeypatch.setattr(watch, name, getattr(made, name))
+    monkeypatch.setattr(outlet, "prepare", made.prepare)
 
     def session(recorded: Any, arguments: Sequence[str], *rest: Any) -> Session:
         made.clocks = rest[-1]
@@ -163,8 +170,8 @@ WINDOW: list[Row] = [schema.Window(1, None, 0, 10 * SECOND_NS, 1, "flow")]
 
 def run(host: Host, name: str = "mysqld", pid: int = 0, budget: float | None = 0.005) -> list[str]:
     said: list[str] = []
-    outlet = Outlet(host, None, said.append, host.close)
-    Watch(Watched(name, pid, budget, 10.0), outlet, host, said.append).run()
+    made = Outlet(host, None, said.append, host.close)
+    Watch(Watched(name, pid, budget, 10.0), made, host, said.append).run()
     return said
 
 
@@ -216,6 +223,44 @@ def test_a_recording_leaves_nothing_in_memory(host: Host, monkeypatch: pytest.Mo
     finally:
         gc.enable()
     assert (len(made), left) == (3, [0, 0, 0, 0])
+
+
+def test_what_was_prepared_is_not_kept_while_it_records(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The unwind tables in it took 1.5 MB as long as the server lived."""
+    made: list[weakref.ref[object]] = []
+    left: list[bool] = []
+
+    def prepare(*asked: Any, **more: Any) -> Any:
+        found = _Referable(**vars(host.prepare(*asked, **more)))
+        made.append(weakref.ref(found))
+        return found
+
+    def window(rows: Sequence[Row]) -> bool:
+        left.append(made[-1]() is not None)
+        del rows
+        return False
+
+    monkeypatch.setattr(outlet, "prepare", prepare)
+    monkeypatch.setattr(host, "window", window)
+    host.pids, host.windows = [[7], []], [[WINDOW, WINDOW, "exited"]]
+    run(host)
+    assert left == [False, False]
+
+
+def test_a_recorder_is_detached_if_its_rows_are_not_taken(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(facts: Sequence[Row]) -> None:
+        del facts
+        raise OSError
+
+    monkeypatch.setattr(host, "begin", begin)
+    host.pids, host.windows = [[7], []], [[WINDOW]]
+    with pytest.raises(OSError):  # noqa: PT011 - any
+        run(host)
+    assert host.did == ["detached"]
 
 
 def test_a_recorder_that_ends_is_started_again(host: Host) -> None:

@@ -103,7 +103,14 @@ PLAINTEXT = replace(
 )
 
 
-@pytest.mark.parametrize("evidence", [TLS, PLAINTEXT])
+IN_X25519 = replace(
+    TLS,
+    choice=replace(TLS.choice, group="X25519"),
+    totals=replace(TLS.totals, groups={"X25519": 40, "unknown": 2}),
+)
+
+
+@pytest.mark.parametrize("evidence", [TLS, PLAINTEXT, IN_X25519])
 def test_agreeing_witnesses_prove_an_arm(evidence: Evidence) -> None:
     counters = json.loads(evidence.prove())
     assert counters["driver_connections"] == counters["server_connections"] == 42
@@ -114,6 +121,25 @@ def test_a_server_that_does_not_count_handshakes_is_no_witness_but_the_others_ar
     assert json.loads(uncounted.prove())["server_handshakes"] is None
     with pytest.raises(TlstaxError, match="recorder_handshakes is 41, not 42"):
         replace(uncounted, totals=replace(TLS.totals, handshake_count=41)).prove()
+
+
+def test_lost_connections_that_are_counted_are_no_objection_and_what_remains_is() -> None:
+    lossy = replace(DRIVEN, lost_count=3)
+    broken = replace(TLS.totals, handshake_failed_count=3, handshake_count=43)
+    lost = replace(
+        after(TLS, Aborted_connects=3, Connections=55),
+        driver=lossy,
+        totals=broken,
+        refused={"server": 2},
+    )
+    counters = json.loads(lost.prove())
+    assert (counters["driver_lost"], counters["refused_by_full_queue"]) == (3, {"server": 2})
+    with pytest.raises(TlstaxError, match="server_connections is 45, not 42"):
+        replace(lost, driver=replace(lossy, lost_count=0)).prove()
+    with pytest.raises(TlstaxError, match="recorder saw 41 handshakes of 42 connections"):
+        replace(lost, totals=replace(broken, handshake_count=41)).prove()
+    with pytest.raises(TlstaxError, match="recorder saw 43 handshakes, not 0"):
+        replace(lost, arm="plaintext").prove()
 
 
 def test_without_a_recorder_driver_and_server_must_agree() -> None:
@@ -147,6 +173,7 @@ def totals(evidence: Evidence, **values: object) -> Evidence:
         (totals(TLS, resumed_count=2), "recorder_resumed is 2, not 0"),
         (totals(TLS, tls_versions={"TLSv1.2": 42}), r"42 handshakes used version TLSv1\.2, not"),
         (totals(TLS, ciphers={"unknown": 1}), "1 handshakes used cipher unknown, not TLS_AES_256"),
+        (totals(IN_X25519, groups={"secp256r1": 2}), "2 handshakes used group secp256r1, not X"),
     ],
 )
 def test_a_disagreeing_witness_fails_the_run(evidence: Evidence, complaint: str) -> None:

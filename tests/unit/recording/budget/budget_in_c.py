@@ -13,20 +13,22 @@ from tlstax.probes.model import Level
 ROOT: Final = Path(__file__).resolve().parents[4]
 NS_PER_S: Final = 1_000_000_000
 NONE: Final = -1
+MS: Final = 1_000_000
+SECOND: Final = NS_PER_S
 MARGIN, FLOOR_CPUS, LONGEST_CYCLE_NS = 0.85, 0.1, 30 * NS_PER_S
-FEW_CPUS, CLOSE_MARGIN = 0.5, 0.95
+FEW_CPUS, FEW_MARGIN, CLOSE_MARGIN = 0.5, 0.7, 0.95
 _SOURCES: Final = ("budget.c", "pace.c", "failure.c")
 
 
 class Overhead(ctypes.Structure):
     _fields_ = tuple(
         (name, ctypes.c_double)
-        for name in ("probes_ns", "scheduler_ns", "samples_ns", "recorder_ns")
+        for name in ("probes_ns", "scheduler_ns", "samples_ns", "recorder_ns", "neighbours_ns")
     )
 
     @property
     def total_ns(self) -> float:
-        return float(self.probes_ns + self.scheduler_ns + self.samples_ns + self.recorder_ns)
+        return float(sum(getattr(self, field[0]) for field in self._fields_))
 
 
 class Span(ctypes.Structure):
@@ -42,9 +44,18 @@ class Load(ctypes.Structure):
     _fields_ = (
         ("cpus", ctypes.c_double),
         ("probes", ctypes.c_double * len(Level)),
+        ("known_ns", ctypes.c_double * len(Level)),
         *(
             (name, ctypes.c_double)
-            for name in ("scheduler", "samples", "cut_ns", "turn_ns", "tail_ns", "watch")
+            for name in (
+                "scheduler",
+                "neighbours",
+                "samples",
+                "cut_ns",
+                "turn_ns",
+                "tail_ns",
+                "watch",
+            )
         ),
     )
 
@@ -127,6 +138,12 @@ def library() -> Any:
     loaded.load_learn.argtypes = (
         *(ctypes.POINTER(Load), ctypes.c_int, ctypes.POINTER(Span), ctypes.c_double),
     )
+    loaded.trial_is_doubtful.argtypes = (
+        *(ctypes.POINTER(Load), ctypes.c_double, ctypes.c_int, ctypes.c_uint64),
+    )
+    loaded.trial_is_doubtful.restype = ctypes.c_bool
+    loaded.trials_join.argtypes = (ctypes.POINTER(Load), ctypes.POINTER(Load))
+    loaded.spans_join.argtypes = (ctypes.POINTER(Span), ctypes.POINTER(Span))
     loaded.window_cost.argtypes = (
         *(ctypes.POINTER(Load), ctypes.c_int, ctypes.c_int, ctypes.c_uint64),
     )
@@ -145,8 +162,9 @@ def library() -> Any:
 
 
 def load_of(probes: tuple[float, ...], **values: float) -> Load:
-    """A load; what is not given is 0."""
-    return Load(probes=(ctypes.c_double * len(Level))(*probes), **values)
+    """A load that is known from a minute; what is not given is 0."""
+    known_ns = (ctypes.c_double * len(Level))(*[60.0 * NS_PER_S] * len(Level))
+    return Load(probes=(ctypes.c_double * len(Level))(*probes), known_ns=known_ns, **values)
 
 
 def choose(
@@ -226,3 +244,35 @@ class Pace:
     def balance_ns(self) -> float:
         """What the account holds."""
         return float(self.state.account.balance_ns)
+
+
+def busy(**changes: float) -> Load:
+    """Point selects: 1.2 CPUs, 12 % for command and record probes, 8 % for scheduler events."""
+    values: dict[str, float] = {
+        "cpus": 1.2,
+        "scheduler": 0.08,
+        "samples": 0.0004,
+        "cut_ns": 3 * MS,
+        "turn_ns": 4 * MS,
+    }
+    values |= changes
+    return load_of((0.0, 0.0, 0.0, 0.0, 0.08, 0.04), **values)
+
+
+def few_connects(cpus: float = 0.1, probes: float = 0.032) -> Load:
+    """60 connections a second at 0.1 CPUs: what the probes of handshakes cost, and all else."""
+    return load_of(
+        (0.0, probes, 0.008, 0.0, 0.02, 0.01),
+        cpus=cpus,
+        scheduler=0.06,
+        samples=0.0003,
+        watch=0.0007,
+        cut_ns=1 * MS,
+        turn_ns=5 * MS,
+    )
+
+
+def chosen(load: Load, share: float, most: Level) -> Choice:
+    choice = choose(load, share, most, SECOND)
+    assert choice is not None
+    return choice

@@ -209,3 +209,57 @@ def test_whatever_the_load_does_the_budget_holds(
     # The trial is a debt from the start, and a surprise is seen at the next look.
     dearest_ns = max(window.dearest_ns for window in schedule)
     assert max(window.overdrawn_ns for window in schedule) <= trial_ns + dearest_ns
+
+
+CONNECTS = (0.0, 0.035, 0.008, 0.0, 0.02, 0.01)
+"""Of 60 connections a second at 0.1 CPUs: the probes of handshakes fit, with little left."""
+
+
+def connects(factor: float, level: int) -> Span:
+    """Ten seconds of them, in which a connection costs that many times the usual."""
+    cpu_ns = SECOND
+    by_level = tuple(
+        cpu_ns * price * factor if one <= level else 0.0
+        for one, price in zip(Level, CONNECTS, strict=True)
+    )
+    return Span(10 * SECOND, cpu_ns, Overhead(sum(by_level), 0.0, 3 * MS, 7 * MS), by_level)
+
+
+def levels_between(factor: float) -> set[int]:
+    """What is on between dense windows, after a window that cost that many times the usual."""
+    pace = Pace(0.05, Level.RECORD, SECOND)
+    load = load_of(
+        CONNECTS, cpus=0.1, scheduler=0.06, samples=0.0003, watch=0.0007, cut_ns=MS, turn_ns=5 * MS
+    )
+    assert pace.begin(load, overhead(Level.RECORD, 20 * MS, 0.1))
+    level = pace.first().level
+    levels = [level]
+    for number in range(4):
+        span = connects(1.0 if number else factor, level)
+        level = pace.ended(span, MS, -1.0, 0.0007).level
+        levels.append(level)
+    return set(levels) - {Level.RECORD}
+
+
+def test_handshakes_of_a_lightly_loaded_server_are_kept_while_they_fit_into_the_budget() -> None:
+    """A choice leaves a tenth unused; a window in which they take that does not end them."""
+    assert levels_between(1.0) == {Level.HANDSHAKE}
+    assert levels_between(1.3) == {Level.HANDSHAKE}
+    assert Level.SAMPLE in levels_between(3.0)
+
+
+def test_reading_the_window_before_does_not_end_light_time() -> None:
+    """A watch of 2 s in which the last window was read earns less than both take."""
+    pace = Pace(0.05, Level.RECORD, SECOND)
+    load = load_of(
+        CONNECTS, cpus=0.1, scheduler=0.06, samples=0.0003, watch=0.0007, cut_ns=MS, turn_ns=5 * MS
+    )
+    assert pace.begin(load, overhead(Level.RECORD, 20 * MS, 0.1))
+    assert pace.first().level == Level.HANDSHAKE
+    whole = connects(1.0, Level.HANDSHAKE)
+    spent = Overhead(whole.spent.probes_ns / 5, 0.0, 0.6 * MS, 5 * MS)
+    watched = Span(2 * SECOND, whole.target_cpu_ns // 5, spent, whole.by_level_ns)
+    assert spent.total_ns > 0.05 * watched.target_cpu_ns
+    assert not pace.overspends(watched)
+    watched.spent.probes_ns *= 2  # what the server costs does
+    assert pace.overspends(watched)

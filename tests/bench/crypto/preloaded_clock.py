@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The second clock of servers with a shared libcrypto: a library that is loaded before it.
 
-tests/bench/interposer.c clocks the functions from within the process. What its own readings take is
-timed in the server when it starts, and taken off.
+interposer.c, beside this, clocks the functions from within the process. What its own readings take
+is timed in the server when it starts, and taken off.
 """
 
 import shutil
@@ -16,7 +16,7 @@ from typing import Final
 from tlstax.collectors.binary.elf import SYMBOL, Elf
 from tlstax.collectors.binary.import_stubs import relocations
 from tlstax.collectors.process.target import open_target
-from tlstax.tests.bench.second_clock import OPERATIONS, Reading, Recording
+from tlstax.tests.bench.crypto.second_clock import OPERATIONS, Reading, Recording
 from tlstax.workloads.servers.catalogue import ServerKind
 from tlstax.workloads.servers.installing import install, place_of
 

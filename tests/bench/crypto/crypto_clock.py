@@ -22,8 +22,8 @@ from tlstax import TlstaxError
 from tlstax.certs.generate import KeyKind
 from tlstax.collectors.recording.by_recorder.recorder import Recorder
 from tlstax.collectors.recording.request import Request
-from tlstax.tests.bench.preloaded_clock import between, inner_calls_pass, preloaded
-from tlstax.tests.bench.second_clock import (
+from tlstax.tests.bench.crypto.preloaded_clock import between, inner_calls_pass, preloaded
+from tlstax.tests.bench.crypto.second_clock import (
     ALLOWED,
     SUM,
     Line,
@@ -32,7 +32,7 @@ from tlstax.tests.bench.second_clock import (
     read_recording,
     why_unfit,
 )
-from tlstax.tests.bench.traced_clock import traced
+from tlstax.tests.bench.crypto.traced_clock import traced
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.catalogue import find_kind
 from tlstax.workloads.servers.lab_server import open_server
