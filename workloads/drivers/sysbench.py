@@ -29,6 +29,7 @@ COUNT_LIMIT_S = 3600  # the longest that a run bounded by operations may take
 PERCENTILE = 95
 COUNTS = ("events", "reads", "writes", "other", "errors", "reconnects")
 LOSS = re.compile(r"FATAL: (?:error|\w+\(\) returned error) (\d+):? (.{1,80})")
+UNTOLD = "without a line of its own in what sysbench printed"
 NEEDED = (*COUNTS, "latency_max", "latency_pct", "latency_sum")
 # special: sysbench's own default, which chooses most rows from a hundredth of them.
 DISTRIBUTIONS = ("special", "uniform", "gaussian", "pareto")
@@ -256,7 +257,7 @@ class Sysbench:
             pids=(ended.pid,),
             error_count=int(values["errors"]),
             lost_count=lost_count,
-            lost_with=_errors(ended.text) if lost_count else {},
+            lost_with=losses_by_error(ended.text, lost_count) if lost_count else {},
             query_count=int(values["reads"] + values["writes"] + values["other"]),
             latency_includes_connect=scenario.driver == "storm",
         )
@@ -295,9 +296,18 @@ class Sysbench:
         return ended
 
 
-def _errors(text: str) -> dict[str, int]:
-    """What sysbench said of connections, by number and words of the error."""
-    return dict(Counter(f"{number} {words}" for number, words in LOSS.findall(text)))
+def losses_by_error(text: str, lost_count: int) -> dict[str, int]:
+    """Lost connections by number and words of their error; the counts add up to `lost_count`.
+
+    sysbench prints a message once where several threads say the same in a row, and the lines of
+    threads may change places, so that a line of repeats does not tell what it repeats. Of one
+    kind are therefore all losses; of several, what was printed, and the rest is `UNTOLD`.
+    """
+    told = Counter(f"{number} {words}" for number, words in LOSS.findall(text))
+    rest = lost_count - told.total()
+    if rest > 0:
+        told[next(iter(told)) if len(told) == 1 else UNTOLD] += rest
+    return dict(told)
 
 
 def _failed(why: str, text: str) -> TlstaxError:

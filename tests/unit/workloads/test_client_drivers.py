@@ -13,7 +13,7 @@ from tlstax.workloads.drivers import DRIVERS, make_driver
 from tlstax.workloads.drivers.clients import WORKS, ClientDriver, merge_samples
 from tlstax.workloads.drivers.model import SAMPLES_MAX, DriveRequest
 from tlstax.workloads.drivers.python_client import Latencies
-from tlstax.workloads.drivers.sysbench import SCENARIOS, SysbenchReport
+from tlstax.workloads.drivers.sysbench import SCENARIOS, UNTOLD, SysbenchReport, losses_by_error
 from tlstax.workloads.endpoint import Account, Endpoint
 from tlstax.workloads.tls import TlsChoice
 
@@ -112,6 +112,15 @@ def test_the_histogram_of_sysbench_is_read() -> None:
     assert list(report.histogram) == [(18_000, 3), (1_667_000, 1)]
     with pytest.raises(TlstaxError, match="2 errors"):
         SysbenchReport.parse(REPORT, 1)
+
+
+def test_losses_that_sysbench_printed_once_for_several_threads_are_counted() -> None:
+    refused, full = "FATAL: error 1226: no more\n", "FATAL: error 1040: Too many connections\n"
+    again = "(last message repeated 2 times)\n"
+    assert losses_by_error(refused + again, 3) == {"1226 no more": 3}
+    kinds = losses_by_error(refused + full + again + refused, 5)
+    assert kinds == {"1226 no more": 2, "1040 Too many connections": 1, UNTOLD: 2}
+    assert losses_by_error("nothing of it", 2) == {UNTOLD: 2}
 
 
 def test_the_list_of_drivers_is_what_the_drivers_can_do() -> None:
