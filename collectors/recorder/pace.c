@@ -5,6 +5,7 @@
 #define LONGEST_LIGHT_NS (10 * NS_PER_S)
 #define SHORTEST_LIGHT_NS (500 * NS_PER_MS)
 #define JITTER 0.2
+#define WAIT_MORE 1.3 /* than the credit needs: a light window that ends too early costs one more */
 #define SURPRISE 1.5 /* a dense window ends when it costs this many times what was expected */
 #define SLACK_NS (500 * NS_PER_MS) /* what continuous recording may owe, in credit */
 #define NEW_RATE 0.3		   /* weight of a window's rates against those before it */
@@ -81,7 +82,8 @@ static double wait_ns(const struct pace *pace, int level, double lacking_ns)
 	double least_ns = (double)(SHORTEST_LIGHT_NS << doublings);
 
 	lacking_ns += pace->load.cut_ns; /* of the light window itself */
-	return larger(earned > 0 ? lacking_ns / earned : (double)LONGEST_LIGHT_NS, least_ns);
+	return larger(earned > 0 ? WAIT_MORE * lacking_ns / earned : (double)LONGEST_LIGHT_NS,
+		      least_ns);
 }
 
 /* What is on while a recording without light time pauses. */
