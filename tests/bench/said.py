@@ -51,7 +51,8 @@ END_PATIENCE_S: Final = 30
 def plan_of(pid: int, folder: Path) -> Path:
     """The plan of a process, in a file; the planner's memory is not this process's."""
     plan = folder / "server.plan"
-    command = [sys.executable, "-m", "tlstax", "probes", "plan", str(pid), "--output", str(plan)]
+    command = [sys.executable, "-m", "tlstax", "probes", "plan", str(pid), "--force"]
+    command += ["--output", str(plan)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return plan
 
