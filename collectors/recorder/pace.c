@@ -5,8 +5,8 @@
 #define LONGEST_LIGHT_NS (10 * NS_PER_S)
 #define SHORTEST_LIGHT_NS (500 * NS_PER_MS)
 #define JITTER 0.2
-#define WAIT_MORE 1.3 /* than the credit needs: a light window that ends too early costs one more */
-#define SURPRISE 1.5 /* a dense window ends when it costs this many times what was expected */
+#define WAIT_MORE 1.3 /* than the credit needs: ending too early costs another light window */
+#define SURPRISE 1.5  /* a dense window ends when it costs this many times what was expected */
 #define SLACK_NS (500 * NS_PER_MS) /* what continuous recording may owe, in credit */
 #define NEW_RATE 0.3		   /* weight of a window's rates against those before it */
 #define NEW_COST 0.3		   /* the same for the costs of the recorder */
