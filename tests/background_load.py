@@ -2,11 +2,16 @@
 """A load that goes on in the background while something is looked at."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Final
 
 from tlstax.workloads.drivers.sysbench import Load, Sysbench
 from tlstax.workloads.results import Arm
+
+BUSY_NS: Final = 300_000_000
+PATIENCE_S: Final = 60
 
 
 class _OverError(Exception):
@@ -33,3 +38,15 @@ def in_background(driver: Sysbench, load: Load, arm: Arm = "tls") -> Iterator[No
     finally:
         over.set()
         thread.join()
+
+
+def await_busy(pid: int) -> None:
+    """Until a process has used 0.3 s of CPU time from now on: its load has begun.
+
+    AssertionError if that takes a minute.
+    """
+    clock = (~pid << 3) | 2  # CPUCLOCK_SCHED of a process (clock_getcpuclockid(3))
+    before_ns, end = time.clock_gettime_ns(clock), time.monotonic() + PATIENCE_S
+    while time.clock_gettime_ns(clock) < before_ns + BUSY_NS:
+        assert time.monotonic() < end, "its load does not begin"
+        time.sleep(0.05)

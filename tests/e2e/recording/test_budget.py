@@ -23,7 +23,7 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Effect, Ledger, PhaseCount, Window
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
 from tlstax.collectors.commands.options import DEFAULT_BUDGET
-from tlstax.tests.background_load import in_background
+from tlstax.tests.background_load import await_busy, in_background
 from tlstax.tests.memory_cost import SLOW_NS, page_ns
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
@@ -49,7 +49,7 @@ def load(server: PrivateServer) -> Iterator[None]:
     """Point selects over TLS, in the background, for as long as the block lasts."""
     driver = Sysbench.of_server(server, table_rows=TABLE_ROWS)
     with in_background(driver, Load(SCENARIOS["point_select"], 2, LOAD_MOST_S)):
-        time.sleep(1)
+        await_busy(server.pid)
         yield
 
 

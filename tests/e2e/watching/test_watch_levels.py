@@ -5,14 +5,13 @@ What a rollup does not have was not observed: `interval` says for how long each 
 """
 
 import re
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tlstax.analysis.fleet import columns
-from tlstax.tests.background_load import in_background
+from tlstax.tests.background_load import await_busy, in_background
 from tlstax.tests.e2e.recording.watch_runs import (
     THREADS,
     WatchRun,
@@ -50,7 +49,7 @@ def test_what_does_not_fit_is_observed_in_stretches(
     with server_of(program) as server:
         driver = Sysbench.of_server(server, table_rows=10)
         with in_background(driver, Load(SCENARIOS["point_select"], THREADS, LOAD_MOST_S)):
-            time.sleep(1)
+            await_busy(server.pid)
             watch = WatchRun(tmp_path / "said", data, "--pid", str(server.pid), "--budget", budget)
             watch.await_said("recording process")
             connect(server, COUNT)
