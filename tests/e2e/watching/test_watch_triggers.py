@@ -37,7 +37,7 @@ triggers.MINUTE_NS, triggers.RECENT, triggers.BEFORE, triggers.BEFORE_LEAST = 10
 triggers.CPU_LEAST_NS = 2 * 10**8
 """
 MINUTE_S, CALM, CALM_COUNT = 10, 4, 150
-SLOW_CLIENTS, SLOW_S, FAILURES = 25, 0.4, 6
+SLOW_CLIENTS, SLOW_S, FAILURES = 35, 0.4, 6
 MUTANT = "NO_ACCOUNT-1"
 """A ledger that has no account for every second new thread."""
 NEW_THREADS = 12
