@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from tlstax.tests.processes import process_cpu_ns
 from tlstax.workloads.drivers.sysbench import Load, Sysbench
 from tlstax.workloads.results import Arm
 
@@ -45,8 +46,7 @@ def await_busy(pid: int) -> None:
 
     AssertionError if that takes a minute.
     """
-    clock = (~pid << 3) | 2  # CPUCLOCK_SCHED of a process (clock_getcpuclockid(3))
-    before_ns, end = time.clock_gettime_ns(clock), time.monotonic() + PATIENCE_S
-    while time.clock_gettime_ns(clock) < before_ns + BUSY_NS:
-        assert time.monotonic() < end, "its load does not begin"
+    before_ns, end_s = process_cpu_ns(pid), time.monotonic() + PATIENCE_S
+    while process_cpu_ns(pid) < before_ns + BUSY_NS:
+        assert time.monotonic() < end_s, "its load does not begin"
         time.sleep(0.05)

@@ -33,7 +33,8 @@ from tlstax.analysis.rows.coverage import HANDSHAKE_LEVELS
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Effect, Handshake, System, Window
 from tlstax.tests.background_load import in_background
-from tlstax.tests.bench.watching import TABLE_ROWS, interval, process_cpu_ns
+from tlstax.tests.bench.watching import TABLE_ROWS, interval
+from tlstax.tests.processes import process_cpu_ns
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.status import StatusSession

@@ -32,8 +32,9 @@ from tlstax.collectors.host.clock import monotonic_ns
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.probes.model import Level
 from tlstax.tests.background_load import in_background
-from tlstax.tests.bench.watching import TABLE_ROWS, interval, process_cpu_ns, progress
+from tlstax.tests.bench.watching import TABLE_ROWS, interval, progress
 from tlstax.tests.loader.native import Engine, Options
+from tlstax.tests.processes import process_cpu_ns
 from tlstax.workloads.drivers.sysbench import Load, Scenario, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
 

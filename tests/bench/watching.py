@@ -20,6 +20,7 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Effect, Probe, System
 from tlstax.collectors.host.tracefs import prepare_tool
 from tlstax.tests.background_load import in_background
+from tlstax.tests.processes import process_cpu_ns
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.status import StatusSession
@@ -52,12 +53,6 @@ def tlstax(name: str, pid: int, *options: str, budget: float | None = None) -> T
         return [*base, "-o", str(directory / "capture")]
 
     return Tool(name, command, "attached to", budget)
-
-
-def process_cpu_ns(pid: int) -> int:
-    """CPU time of a process and all its threads, those that ended too, by the scheduler."""
-    clock = (~pid << 3) | 2  # CPUCLOCK_SCHED of a process (clock_getcpuclockid(3))
-    return time.clock_gettime_ns(clock)
 
 
 def clients_cpu_ns() -> int:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tlstax.tests.processes import process_cpu_ns
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.programs import find_program
@@ -132,12 +133,6 @@ def _await_attached(process: "subprocess.Popen[str]") -> str:
             raise SystemExit(f"an engine does not attach: {said}")
         said += line
     return said
-
-
-def process_cpu_ns(pid: int) -> int:
-    """CPU time of a process and all its threads, those that ended too, by the scheduler."""
-    clock = (~pid << 3) | 2  # CPUCLOCK_SCHED of a process (clock_getcpuclockid(3))
-    return time.clock_gettime_ns(clock)
 
 
 def tree(pid: int) -> list[int]:

@@ -28,9 +28,10 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Handshake, Ledger
 from tlstax.tests.bench.watch import memory_curve
 from tlstax.tests.bench.watch.memory_curve import Curve, Settled
-from tlstax.tests.bench.watching import process_cpu_ns, resident_bytes
+from tlstax.tests.bench.watching import resident_bytes
 from tlstax.tests.e2e.recording.watch_runs import copied_server, handshakes, rows_of, server_of
 from tlstax.tests.e2e.recording.watch_runs import upgrade as make_upgrade
+from tlstax.tests.processes import process_cpu_ns
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.mariadb import PrivateServer
 
