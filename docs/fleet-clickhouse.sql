@@ -58,7 +58,8 @@ CREATE TABLE IF NOT EXISTS tlstax.`interval` (
     overhead_ns Int64 CODEC(Delta, ZSTD),
     sample_count Int64 CODEC(Delta, ZSTD),
     lost_count Int64 CODEC(Delta, ZSTD),
-    record_observed_ns Int64 CODEC(Delta, ZSTD)
+    record_observed_ns Int64 CODEC(Delta, ZSTD),
+    partial_ns Int64 CODEC(Delta, ZSTD)
 ) ENGINE = ReplacingMergeTree PARTITION BY toDate(fromUnixTimestamp64Nano(start_wall_ns))
 ORDER BY (tier, host, start_wall_ns, source_id);
 
@@ -102,7 +103,8 @@ CREATE TABLE IF NOT EXISTS tlstax.`handshake` (
     keygen_ns Int64 CODEC(Delta, ZSTD),
     derive_ns Int64 CODEC(Delta, ZSTD),
     verify_ns Int64 CODEC(Delta, ZSTD),
-    certificate_ns Int64 CODEC(Delta, ZSTD)
+    certificate_ns Int64 CODEC(Delta, ZSTD),
+    partial_count Int64 CODEC(Delta, ZSTD)
 ) ENGINE = ReplacingMergeTree PARTITION BY toDate(fromUnixTimestamp64Nano(start_wall_ns))
 ORDER BY (tier, host, outcome, tls_version, cipher, group_name, resumption, start_wall_ns, source_id);
 

@@ -12,6 +12,8 @@ PHASES = (
     "unknown", "background", "idle", "connect", "handshake", "sign", "keygen", "derive", "verify",
     "certificate", "record_read", "record_write", "command", "tde", "disconnect",
 )  # fmt: skip
+DETAIL_PHASES = ("keygen", "derive", "verify", "certificate")
+"""The parts of a handshake that level `signature` leaves out."""
 ROLES = (
     "background", "connection", "pool_worker", "pool_timer", "binlog_dump", "replica_io",
     "replica_sql", "semisync_ack", "binlog", "acceptor", "page_io", "page_flush", "log_flush",
@@ -24,11 +26,12 @@ class Level(IntEnum):
     """How much is probed, cheapest first. A boundary is planned from its own level upwards."""
 
     SAMPLE = 0
-    HANDSHAKE = 1
-    CONNECTION = 2  # which connections begin and end: for the ledger, and between its windows
-    FLOW = 3  # commands by the kernel's socket events
-    COMMAND = 4
-    RECORD = 5
+    SIGNATURE = 1  # handshakes, of their operations signatures
+    HANDSHAKE = 2
+    CONNECTION = 3  # which connections begin and end: for the ledger, and between its windows
+    FLOW = 4  # commands by the kernel's socket events
+    COMMAND = 5
+    RECORD = 6
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,12 @@ class Boundary:
     equivalent: str = ""  # of the boundaries with the same mark only the cheapest is probed
     leaf: bool = False  # its functions call no code but the library's own
     output: int = -1  # index of the argument that is null in calls that only ask for its size
+
+    def is_probed_at(self, level: Level) -> bool:
+        """Whether a plan of this level has it."""
+        if level == Level.SIGNATURE and self.level == Level.HANDSHAKE:
+            return self.phase not in DETAIL_PHASES
+        return self.level <= level
 
     @property
     def per(self) -> str:

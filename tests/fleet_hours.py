@@ -152,6 +152,7 @@ class Hour:
             "sample_count": sums["sample"],
             "lost_count": self._random.poisson(0.01, cpu.shape),
             "record_observed_ns": observed,
+            "partial_ns": np.zeros_like(cpu),
         }
         return _arrow(columns.Interval, {**self._keys(), **found})
 

@@ -57,7 +57,11 @@ from tlstax.analysis.rows.coverage import Coverage
 from tlstax.analysis.rows.edges import open_commands
 from tlstax.analysis.rows.tables import Group, Tables, groups
 from tlstax.analysis.statistics.medians import Estimate
-from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS
+from tlstax.collectors.capture.vocabulary import (
+    DETAIL_PHASES,
+    HANDSHAKE_PHASES,
+    LEDGER_LEVELS,
+)
 
 
 def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
@@ -239,8 +243,12 @@ def _handshake_tables(parts: Sequence[Group], tables: Tables) -> list[HandshakeT
 
 
 def _latencies(part: Group, tables: Tables) -> list[Distribution]:
-    shakes = coverage.cover(tables.windows, coverage.HANDSHAKE_LEVELS, part.window_ids)
+    shakes, details = (
+        coverage.cover(tables.windows, levels, part.window_ids)
+        for levels in (coverage.HANDSHAKE_LEVELS, coverage.DETAILED_LEVELS)
+    )
     seen = _seen(part, tables)
+    of_phase = dict.fromkeys(HANDSHAKE_PHASES, shakes) | dict.fromkeys(DETAIL_PHASES, details)
     of = window_units.of_group(part, tables.windows)
     by_unit = latency.merge_by_unit(tables.latencies, of.unit_of, of.units.count)
     merged = latency.merge(tables.latencies, part.window_ids)
@@ -258,7 +266,7 @@ def _latencies(part: Group, tables: Tables) -> list[Distribution]:
                 of.units,
                 longer if phase == "command" else (),
             ),
-            estimate=(shakes if phase in HANDSHAKE_PHASES else seen).text,
+            estimate=of_phase.get(phase, seen).text,
         )
         for phase, buckets in merged.items()
     ]

@@ -148,7 +148,8 @@ def _cpu_of_signature(block_of: Mapping[int, int], tables: Tables) -> float:
 def add_timers(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:
     """Handshakes whose wait has the length of a TCP timer; in how many a message came in parts.
 
-    The wait of one that was not followed is at most its wall time without its operations.
+    The wait of one that was not followed is at most its wall time without its operations, as far
+    as these were measured.
     """
     for row in tables.handshakes:
         block = everywhere.get(row.window_id)
@@ -156,7 +157,7 @@ def add_timers(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:
             continue
         wait_ns = row.blocked_network_ns
         if row.on_cpu_ns < 0:
-            operations = (getattr(row, f"{name}_ns") for name in HANDSHAKE_SUB_PHASES)
+            operations = (max(0, getattr(row, f"{name}_ns")) for name in HANDSHAKE_SUB_PHASES)
             wait_ns = max(0, row.end_ns - row.start_ns - sum(operations))
         add("records", block, 1)
         add("waited", block, wait_ns)

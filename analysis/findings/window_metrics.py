@@ -34,8 +34,6 @@ RECORD_PHASES: Final = ("record_read", "record_write")
 CONNECTING_PHASES: Final = (*HANDSHAKE_PHASES, "connect", "disconnect")
 SAVED_PHASES: Final = ("sign", "verify", "certificate")
 """What a resumed handshake does not do. TLS 1.3 still makes and combines ephemeral keys."""
-CHECKING_PHASES: Final = ("verify", "certificate")
-"""What is done in a handshake for a client that has a certificate."""
 RECORD_CRYPTO: Final = ("cipher", "digest", "record_crypto")
 LEAST_BUSY: Final = 0.1
 """Least number of CPUs that shares of a server's CPU time refer to: lower values are noise."""

@@ -95,6 +95,9 @@ class Interval(NamedTuple):
         int,
         "part of recorded_ns in which records were boundaries, and samples split their CPU time",
     ]
+    partial_ns: Annotated[
+        int, "part of handshake_observed_ns in which of their operations only signatures were recorded"
+    ] = 0
 
 
 class Ledger(NamedTuple):
@@ -122,8 +125,9 @@ class Ledger(NamedTuple):
 class Handshake(NamedTuple):
     """Handshakes of one kind; times are sums over the successful ones.
 
-    Waits are known of `split_count` of them, the five parts of all. In the tiers 10s and 1m up to
-    255 ns of a time may be counted in a later interval of the same hour, as in the ledger.
+    Waits are known of `split_count` of them, sign_ns of all, the other four parts of all but
+    `partial_count`. In the tiers 10s and 1m up to 255 ns of a time may be counted in a later
+    interval of the same hour, as in the ledger.
     """
 
     host: _Host
@@ -146,6 +150,9 @@ class Handshake(NamedTuple):
     derive_ns: Annotated[int, "wall time in shared-secret computation"]
     verify_ns: Annotated[int, "wall time in signature checks"]
     certificate_ns: Annotated[int, "wall time in certificate chain checks"]
+    partial_count: Annotated[
+        int, "successful handshakes of whose operations only the signature was measured"
+    ] = 0
 
 
 class PhaseLatency(NamedTuple):

@@ -184,4 +184,6 @@ def parts_basis(item: Json) -> str:
     if not item["parts"] or item["parts_count"] >= succeeded:
         return ""
     counted = f"{quantities.count(item['parts_count'])} of {quantities.count(succeeded)}"
+    if any(part["name"] == "rest" for part in item["parts"]):
+        return f"parts: of the {counted} whose operations were all recorded"
     return f"parts: of the {counted} that were followed from beginning to end"

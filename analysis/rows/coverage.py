@@ -23,7 +23,9 @@ from tlstax.collectors.capture.order_statistics import LEAST_UNITS
 from tlstax.collectors.capture.schema import Window
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS, LEVELS
 
-HANDSHAKE_LEVELS: Final = (*LEDGER_LEVELS, "connection", "handshake")
+DETAILED_LEVELS: Final = (*LEDGER_LEVELS, "connection", "handshake")
+"""Levels of windows in which all operations of handshakes were recorded."""
+HANDSHAKE_LEVELS: Final = (*DETAILED_LEVELS, "signature")
 """Levels of windows in which handshakes were recorded."""
 
 

@@ -54,9 +54,8 @@ def note(made: Sequence[HandshakeLane]) -> str:
 
 
 def _split(rows: Sequence[Handshake]) -> list[Handshake]:
-    """The successful ones, those whose waits were measured if any were; the fastest first."""
-    good = [row for row in rows if row.outcome == "success"]
-    split = [row for row in good if row.on_cpu_ns >= 0] or good
+    """The successful ones of which most is known, the fastest first."""
+    split = handshakes.most_told(rows)
     return sorted(split, key=lambda row: (row.end_ns - row.start_ns, row.handshake_id))
 
 

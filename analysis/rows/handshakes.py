@@ -24,7 +24,7 @@ from tlstax.analysis.rows.window_units import WindowUnits
 from tlstax.analysis.statistics.medians import Estimate
 from tlstax.analysis.statistics.units import Floats
 from tlstax.collectors.capture.schema import Handshake
-from tlstax.collectors.capture.vocabulary import HANDSHAKE_SUB_PHASES
+from tlstax.collectors.capture.vocabulary import DETAIL_PHASES, HANDSHAKE_SUB_PHASES
 
 _LABELS: Final = {
     "sign": "private-key signature",
@@ -47,15 +47,22 @@ def select(rows: Iterable[Handshake], group: Group) -> list[Handshake]:
     return [row for row in rows if row.window_id in group.window_ids]
 
 
+def most_told(rows: Sequence[Handshake]) -> list[Handshake]:
+    """The successful ones of which most is known: waits, else all operations, else the signature."""
+    good = [row for row in rows if row.outcome == "success"]
+    detailed = [row for row in good if row.verify_ns >= 0]
+    return [row for row in detailed if row.on_cpu_ns >= 0] or detailed or good
+
+
 def summarize(
     group: Group, rows: Sequence[Handshake], seen: Coverage, of: WindowUnits
 ) -> HandshakeTable:
     """The table of one group. Times are those of successful handshakes only.
 
-    Parts are those of the handshakes whose waits were measured, if any were.
+    Parts are those of the handshakes of which most is known.
     """
     good = [row for row in rows if row.outcome == "success"]
-    split = [row for row in good if row.on_cpu_ns >= 0] or good
+    split = most_told(rows)
     return HandshakeTable(
         name=group.name,
         label=group.label,
@@ -114,12 +121,15 @@ def parts(rows: Sequence[Handshake], of: WindowUnits | None = None) -> list[Hand
 
     The sub-phases are wall times and may include waits for a CPU; the row has these waits only in
     total. Other computing is on_cpu less the sub-phases (at least 0), and the wait for a CPU is the
-    rest of on_cpu + runnable.
+    rest of on_cpu + runnable. Operations that were not measured are in the rest.
     """
     if not rows:
         return []
     wall = _column(rows, "end_ns") - _column(rows, "start_ns")
-    found = {name: _column(rows, f"{name}_ns") for name in HANDSHAKE_SUB_PHASES}
+    unknown = DETAIL_PHASES if any(row.verify_ns < 0 for row in rows) else ()
+    found = {
+        name: _column(rows, f"{name}_ns") for name in HANDSHAKE_SUB_PHASES if name not in unknown
+    }
     inside = sum(found.values(), np.zeros(len(rows)))
     if any(row.on_cpu_ns < 0 for row in rows):
         found["rest"] = wall - inside

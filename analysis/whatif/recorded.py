@@ -22,7 +22,7 @@ ALIKE: Final = 1.6
 def handshake_facts(side: RecordingSelection) -> Facts:
     """TLS version, client certificates and resumption of most handshakes.
 
-    Raises TlstaxError (CAPTURE) where there was none.
+    Raises TlstaxError (CAPTURE) where there was none, or none whose checks were recorded.
     """
     rows = [
         row
@@ -37,9 +37,16 @@ def handshake_facts(side: RecordingSelection) -> Facts:
             ExitCode.CAPTURE,
         )
     version = Counter(row.tls_version for row in rows).most_common(1)[0][0]
-    checked = sum(row.verify_ns > 0 for row in rows)
+    checks = [row.verify_ns > 0 for row in rows if row.verify_ns >= 0]
+    if not checks:
+        raise TlstaxError(
+            f"cannot predict from {side.label}",
+            "it does not tell whether clients have certificates: checks were not recorded",
+            "Record for longer, or with --level handshake or higher",
+            ExitCode.CAPTURE,
+        )
     resumed = sum(row.resumed == 1 for row in rows)
-    return Facts(version, 2 * checked > len(rows), resumed / len(rows))
+    return Facts(version, 2 * sum(checks) > len(checks), resumed / len(rows))
 
 
 def present_key(side: RecordingSelection, costs: MicroCosts) -> str:

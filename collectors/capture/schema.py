@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_
 
 APPLICATION_ID: Final = 0x746C7378
 """SQLite application_id of a capture: the letters "tlsx"."""
-USER_VERSION: Final = 11
+USER_VERSION: Final = 12
 """SQLite user_version: the version of this schema. Older ones are read, see above."""
 
 
@@ -41,7 +41,8 @@ META_KEYS: Final = {
     "cpu_flags": "CPU features that matter to crypto, space separated (aes avx2 sha_ni ...)",
     "sample_hz": "CPU samples per second and CPU; 0 = no sampling",
     "engine": "what recorded: native",
-    "command_level": "highest level that was probed: sample, handshake, flow, command or record",
+    "command_level": "highest level that was probed: sample, signature, handshake, flow, command "
+    "or record",
     "socket_events": "what told that sockets received and sent: tracepoints, functions or none",
     "budget_share": "limit of the overhead: a share of the server's CPU time; absent = no budget",
     "effect_floor_cpus": "least CPUs that shares of the server's CPU time are computed with",
@@ -302,10 +303,10 @@ class Handshake(NamedTuple):
     blocked_network_ns: Annotated[int, "wall time spent waiting for the peer; -1 = not measured"]
     blocked_other_ns: Annotated[int, "wall time spent waiting for anything else; -1 = not measured"]
     sign_ns: Annotated[int, "wall time in the signature"]
-    keygen_ns: Annotated[int, "wall time in ephemeral key generation"]
-    derive_ns: Annotated[int, "wall time in shared-secret computation"]
-    verify_ns: Annotated[int, "wall time in signature checks"]
-    certificate_ns: Annotated[int, "wall time in certificate chain checks"]
+    keygen_ns: Annotated[int, "wall time in ephemeral key generation; -1 = not measured (level signature)"]
+    derive_ns: Annotated[int, "wall time in shared-secret computation; -1 = not measured"]
+    verify_ns: Annotated[int, "wall time in signature checks; -1 = not measured"]
+    certificate_ns: Annotated[int, "wall time in certificate chain checks; -1 = not measured"]
     call_count: Annotated[int, "calls of the handshake function"]
     network_wait_count: Annotated[int, "waits for the peer, about one per flight"]
     outcome: Annotated[str, "success, failure or abandoned"]

@@ -49,6 +49,10 @@ PHASES = tuple(term.name for term in PHASE_TERMS)
 HANDSHAKE_SUB_PHASES = ("sign", "keygen", "derive", "verify", "certificate")
 ASYMMETRIC_PHASES = ("sign", "keygen", "derive", "verify")
 HANDSHAKE_PHASES = ("handshake", *HANDSHAKE_SUB_PHASES)
+CHECKING_PHASES = ("verify", "certificate")
+"""What is done in a handshake for a client that has a certificate."""
+DETAIL_PHASES = ("keygen", "derive", *CHECKING_PHASES)
+"""The parts of a handshake that level signature leaves out."""
 
 STATE_TERMS = (
     Term("on_cpu", "running on a CPU, including interrupts during that time"),
@@ -275,6 +279,7 @@ LEVEL_TERMS = (
     Term("flow", "handshake, scheduler and socket events: the ledger; records are in `command`"),
     Term("connection", "handshake and its sub-phases, connect, CPU samples; no ledger"),
     Term("handshake", "handshake and its sub-phases, CPU samples; no ledger"),
+    Term("signature", "handshake and sign, CPU samples; no ledger"),
     Term("sample", "CPU samples only; no boundary, no ledger"),
     Term("none", "nothing was recorded: time between two windows of a budget"),
 )

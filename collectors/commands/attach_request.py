@@ -122,7 +122,8 @@ def _add_price_options(parser: argparse.ArgumentParser) -> None:
         "--level",
         type=level,
         metavar="LEVEL",
-        help="how much is probed: sample (CPU samples only), handshake (and each handshake), flow "
+        help="how much is probed: sample (CPU samples only), signature (and each handshake with its "
+        "signature), handshake (and all of its operations), flow "
         "(and the ledger, without a probe in a command), command (and where a command is read and "
         "executed) or record (and the records of a command) (with a budget: record all the time if "
         "that fits, else flow all the time with --calibrate, else record in windows; without a "
@@ -254,7 +255,7 @@ def refuse_contradictions(options: argparse.Namespace) -> None:
             "give --level flow --calibrate",
             ExitCode.USAGE,
         )
-    if options.client_networks and options.level < Level.HANDSHAKE:
+    if options.client_networks and options.level < Level.SIGNATURE:
         raise TlstaxError(
             "--client-networks was given with --level sample",
             "a network is that of a handshake, and that level records none",

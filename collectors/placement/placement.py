@@ -132,7 +132,7 @@ class Planner:
             wanted = [
                 boundary
                 for boundary in entry.definition.boundaries
-                if boundary.level <= level and (boundary.action != "call" or is_called)
+                if boundary.is_probed_at(level) and (boundary.action != "call" or is_called)
             ]
             found = cheapest_of_each([self.place(boundary, entry) for boundary in wanted])
             if level == Level.FLOW and entry.definition.kind == "server":

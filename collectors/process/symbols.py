@@ -69,6 +69,7 @@ class Symbolizer:
         self._root_descriptor = -1
         self._root = self._open_root() if root is None else root
         self._mappings: list[tuple[int, int, int, OpenObject]] = []
+        self._starts: list[int] = []  # of these
         self._objects: dict[tuple[str, int, str], OpenObject] = {}
         self._special: list[tuple[int, int, str]] = []
         self._kernel: KernelSymbols | None = None
@@ -139,7 +140,7 @@ class Symbolizer:
         return self._kernel.place(address)
 
     def _mapping(self, address: int) -> "tuple[int, int, OpenObject] | None":
-        index = bisect_right(self._mappings, address, key=lambda row: row[0]) - 1
+        index = bisect_right(self._starts, address) - 1
         if index >= 0:
             start, end, file_offset, mapped = self._mappings[index]
             if address < end:
@@ -157,6 +158,7 @@ class Symbolizer:
                     row = (segment.start, segment.end, segment.file_offset, self._objects[key])
                     self._mappings.append(row)
         self._mappings.sort(key=lambda row: row[0])
+        self._starts = [row[0] for row in self._mappings]
 
     def _refresh(self) -> None:
         """Read new mappings; nothing new once the process has ended.

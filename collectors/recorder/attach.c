@@ -27,6 +27,11 @@ static bool has_connections(int level)
 	return level >= (int)LEVEL_CONNECTION;
 }
 
+static bool has_details(int level)
+{
+	return level >= (int)LEVEL_HANDSHAKE;
+}
+
 static int pause_as(struct engine *engine, u32 how)
 {
 	engine->control.paused = how;
@@ -122,6 +127,8 @@ static int detach_dense(struct engine *engine, int level)
 
 	if (!has_connections(level))
 		groups |= 1U << group_of(engine, LINKS_CONNECTIONS);
+	if (!has_details(level))
+		groups |= 1U << group_of(engine, LINKS_DETAILS);
 	links_close_groups(groups);
 	pause_as(engine, 1);
 	if (look_at_threads(engine))
@@ -169,14 +176,17 @@ int engine_go(struct engine *engine, const struct plan *plan, const struct targe
 	      int level)
 {
 	bool was_dense = has_ledger(engine->level);
-	bool was_rare = engine->level >= (int)LEVEL_HANDSHAKE;
+	bool was_rare = engine->level >= (int)LEVEL_SIGNATURE;
+	bool had_details = has_details(engine->level);
 	bool had_connections = has_connections(engine->level);
 
 	if (was_dense && !has_ledger(level) && detach_dense(engine, level))
 		return -1;
 	if (had_connections && !has_connections(level) && detach_connections(engine))
 		return -1;
-	if (was_rare && level < (int)LEVEL_HANDSHAKE && detach_rare(engine))
+	if (had_details && !has_details(level) && !was_dense)
+		links_close_group(group_of(engine, LINKS_DETAILS));
+	if (was_rare && level < (int)LEVEL_SIGNATURE && detach_rare(engine))
 		return -1;
 	if (has_ledger(level) && !was_dense && attach_dense(engine, plan, target))
 		return -1;
@@ -185,7 +195,9 @@ int engine_go(struct engine *engine, const struct plan *plan, const struct targe
 	if (has_connections(level) && !had_connections &&
 	    uprobes_attach(engine, plan, target, LINKS_CONNECTIONS))
 		return -1;
-	if (level >= (int)LEVEL_HANDSHAKE && !was_rare && attach_rare(engine, plan, target))
+	if (level >= (int)LEVEL_SIGNATURE && !was_rare && attach_rare(engine, plan, target))
+		return -1;
+	if (has_details(level) && !had_details && uprobes_attach(engine, plan, target, LINKS_DETAILS))
 		return -1;
 	engine->level = level;
 	if (engine->settings.sample_hz)

@@ -9,7 +9,6 @@
 #define LIGHT_SHARE 0.75     /* of that for light time; the rest is for dense windows */
 #define CONNECTION_SHARE 0.5 /* of that for what only tells which connections ended */
 #define FEW_CPUS 0.5   /* below, each handshake counts: dense windows would have too few of them */
-#define FEW_MARGIN 0.7 /* plans for them use this much: with cold caches a hit costs half more */
 #define CLOSE_MARGIN 0.95 /* and this much if all handshakes need it */
 #define CLOSE_SHARE 0.95
 #define SHORT_PART 0.3	/* of the weight that a window of a second has, at least */
@@ -182,10 +181,10 @@ static bool choose_light(const struct load *load, int most, int light, double li
 static bool choose_handshakes(const struct load *load, double share, int most,
 			      struct choice *choice)
 {
-	static const double margins[] = {FEW_MARGIN, CLOSE_MARGIN};
+	static const double margins[] = {MARGIN, CLOSE_MARGIN};
 
 	for (u32 i = 0; i < COUNT(margins) && load->cpus <= FEW_CPUS; i++)
-		if (choose_light(load, most, LEVEL_HANDSHAKE,
+		if (choose_light(load, most, LEVEL_SIGNATURE,
 				 share * margins[i] * load_base(load) * NS, CLOSE_SHARE,
 				 LONGEST_CYCLE_NS, choice))
 			return true;
@@ -195,7 +194,8 @@ static bool choose_handshakes(const struct load *load, double share, int most,
 bool budget_choose(const struct load *load, double share, int most, u64 window_ns, bool alternates,
 		   struct choice *choice)
 {
-	static const int lights[] = {LEVEL_CONNECTION, LEVEL_HANDSHAKE, LEVEL_SAMPLE, LEVEL_NONE};
+	static const int lights[] = {LEVEL_CONNECTION, LEVEL_HANDSHAKE, LEVEL_SIGNATURE,
+				     LEVEL_SAMPLE, LEVEL_NONE};
 	double limit_ns = share * MARGIN * load_base(load) * NS;
 
 	if (choose_continuous(load, most, window_ns, limit_ns * (alternates ? SPARE : 1), choice))
@@ -223,13 +223,13 @@ bool budget_choose(const struct load *load, double share, int most, u64 window_n
 bool budget_keeps(const struct load *load, double share, const struct choice *before,
 		  struct choice *choice)
 {
-	struct overhead running = load_running(load, LEVEL_HANDSHAKE);
+	struct overhead running = load_running(load, LEVEL_SIGNATURE);
 
-	if (before->light < LEVEL_HANDSHAKE || choice->light >= LEVEL_HANDSHAKE ||
+	if (before->light < LEVEL_SIGNATURE || choice->light >= LEVEL_SIGNATURE ||
 	    load->cpus > FEW_CPUS || overhead_total(&running) > share * load_base(load) * NS)
 		return false;
 	*choice = *before;
-	choice->light = LEVEL_HANDSHAKE;
+	choice->light = LEVEL_SIGNATURE;
 	choice->cycle_ns = LONGEST_CYCLE_NS;
 	choice->predicted = running;
 	return true;
@@ -247,11 +247,11 @@ bool trial_is_doubtful(const struct load *load, double share, int most, u64 wind
 {
 	struct choice choice;
 
-	if (load->cpus > FEW_CPUS || most < LEVEL_HANDSHAKE)
+	if (load->cpus > FEW_CPUS || most < LEVEL_SIGNATURE)
 		return false;
 	return !budget_choose(load, share, most, window_ns, false, &choice) ||
-	       (!is_continuous(&choice) && choice.light < LEVEL_HANDSHAKE) ||
-	       choice.dense < LEVEL_HANDSHAKE;
+	       (!is_continuous(&choice) && choice.light < LEVEL_SIGNATURE) ||
+	       choice.dense < LEVEL_SIGNATURE;
 }
 
 static void take_lesser(double *value, double other)

@@ -76,3 +76,11 @@ bool hit_price_add(struct hit_price *price, const struct price_arm *without,
 		estimate(price);
 	return true;
 }
+
+double usual_in_situ(double cpus)
+{
+	double warmth = (cpus - COLD_CPUS) / (WARM_CPUS - COLD_CPUS);
+
+	warmth = warmth < 0 ? 0 : warmth > 1 ? 1 : warmth;
+	return IN_SITU_COLD + warmth * (IN_SITU - IN_SITU_COLD);
+}

@@ -40,6 +40,21 @@ struct hit_price {
 	bool is_measured; /* certain enough to be used */
 };
 
+/*
+ * A trap is dearer in a server than in a loop, because the server's own work has filled the caches:
+ * a multiple (collectors/host/probe_costs/prices.py). A server that computes little has colder
+ * ones: others replace what it has in them between its connections. Measured at the two ends, from
+ * 0.09 to 0.2 CPUs and on saturated hosts (docs/measurements/overhead.md); it is that of the target
+ * where it could be measured.
+ */
+#define IN_SITU 3.0
+#define IN_SITU_COLD 4.5
+#define COLD_CPUS 0.25 /* up to so many it is cold, */
+#define WARM_CPUS 1.0  /* and from so many on warm */
+
+/* The usual multiple in a target that uses so many CPUs. */
+double usual_in_situ(double cpus);
+
 /* Take a pair, and estimate anew. False: too little happened in it, it is left out. */
 bool hit_price_add(struct hit_price *price, const struct price_arm *without,
 		   const struct price_arm *with);

@@ -16,11 +16,13 @@ enum link_group {
 	LINKS_BESIDE_DENSE,
 	LINKS_BESIDE_TRAPS,
 	LINKS_BESIDE_CONNECTIONS,
+	LINKS_BESIDE_DETAILS,
 	LINKS_BESIDE_RARE,
 	LINKS_BESIDE_ALWAYS,
 	LINKS_DENSE,
 	LINKS_TRAPS, /* the probes of a dense level: they end with LINKS_DENSE, or before it */
 	LINKS_CONNECTIONS,
+	LINKS_DETAILS, /* operations of handshakes but signatures */
 	LINKS_RARE,
 	LINKS_ALWAYS,
 	LINK_GROUPS

@@ -41,7 +41,7 @@ static enum kind kind_of(const char *name)
 static int level_of(const struct plan_site *site, int most)
 {
 	if (!site->is_dense)
-		return site->is_connection ? LEVEL_CONNECTION : LEVEL_HANDSHAKE;
+		return site->lowest;
 	int level = COOKIE_ACTION(site->cookie) == ACTION_PHASE ? LEVEL_RECORD : LEVEL_COMMAND;
 	return level < most ? level : most;
 }
@@ -50,6 +50,7 @@ void meter_prepare(const struct engine *engine, const struct plan *plan,
 		   const struct target *target)
 {
 	meter.target_clock = process_clock(target->pid);
+	meter.usual_in_situ = IN_SITU_COLD;
 	for (u32 i = 0; i < engine->programs_count; i++)
 		meter.kinds[i] = kind_of(engine->programs[i].name);
 	for (u32 i = 0; i < plan->sites_count; i++)
@@ -127,9 +128,11 @@ static double runs_of(enum kind kind, const struct reading *before, const struct
 	return (double)run_ns;
 }
 
+#define USE_LOOK_NS (100 * NS_PER_MS) /* in less time its use of CPUs is chance */
+
 double meter_in_situ(void)
 {
-	return meter.hit_price.is_measured ? meter.hit_price.factor : IN_SITU;
+	return meter.hit_price.is_measured ? meter.hit_price.factor : meter.usual_in_situ;
 }
 
 void meter_arm(const struct reading *before, const struct reading *after, struct price_arm *arm)
@@ -169,7 +172,7 @@ void statistics_at(int level)
 	bool is_known =
 		meter.body_runs[0] >= BODY_RUNS_MOST && meter.body_runs[1] >= BODY_RUNS_MOST;
 
-	statistics_turn(has_ledger(level) || (level >= LEVEL_HANDSHAKE && !is_known));
+	statistics_turn(has_ledger(level) || (level >= LEVEL_SIGNATURE && !is_known));
 }
 
 /* The part of these runs at events of other processes, for which programs return at once. */
@@ -247,6 +250,9 @@ void meter_span(const struct reading *before, const struct reading *after, int l
 					 : 0,
 	};
 	double floor_ns = FLOOR_CPUS * (double)span->length_ns;
+	if (span->length_ns >= USE_LOOK_NS)
+		meter.usual_in_situ =
+			usual_in_situ((double)span->target_cpu_ns / (double)span->length_ns);
 	double in_situ = meter_in_situ();
 	double timed_ns = after->is_timed ? call_price()->timed_ns : 0;
 	learn_bodies(before, after);

@@ -16,13 +16,6 @@
 #include "engine.h"
 #include "hit_price.h"
 
-/*
- * A trap is dearer in a server than in a loop, because the server's own work has filled the caches:
- * a multiple (collectors/host/probe_costs/prices.py). Measured: docs/measurements/overhead.md. It
- * is that of the target where it could be measured (price_stretches.h).
- */
-#define IN_SITU 3.0
-
 /* The same of a program that returns at once: 64 to 81 ns on a saturated host, 61 in a loop. */
 #define IDLE_IN_SITU 1.2
 
@@ -48,6 +41,7 @@ struct meter {
 	bool is_rate_of_load;  /* it was measured while the target was not idle */
 	double tick_ns;	       /* of a sample; those of idle CPUs run no program */
 	struct hit_price hit_price;
+	double usual_in_situ; /* by what the target used in the last look that was long enough */
 	int statistics_fd; /* -1: the kernel does not time the programs for it */
 	int reader_pid;
 	u64 reader_read_ns, reader_ns; /* its clock when it was read last; this target's part */
@@ -62,7 +56,7 @@ void meter_count_reader(int pid);
 /* CPU time of that process since, in equal parts for the targets that have it; 0: none. */
 u64 meter_reader_ns(void);
 
-/* What a trap costs in the target, as a multiple of its price in a loop. */
+/* What a trap costs in the target, as a multiple of its price in a loop: measured, or usual. */
 double meter_in_situ(void);
 
 /* What happened between two readings, in which programs were timed. */

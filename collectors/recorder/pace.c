@@ -89,7 +89,7 @@ static double wait_ns(const struct pace *pace, int level, double lacking_ns)
 /* What is on while a recording without light time pauses. */
 static int below(int level)
 {
-	return level > LEVEL_HANDSHAKE ? LEVEL_HANDSHAKE : level - 1;
+	return level > LEVEL_SIGNATURE ? LEVEL_SIGNATURE : level - 1;
 }
 
 static struct step next(struct pace *pace, bool was_dense)

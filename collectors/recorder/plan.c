@@ -8,9 +8,9 @@
 #include "failure.h"
 #include "plan_reader.h"
 
-enum { FORMAT_VERSION = 5, LINE_MOST = 1 << 20, PRICE_NS_MOST = 100000000 };
+enum { FORMAT_VERSION = 6, LINE_MOST = 1 << 20, PRICE_NS_MOST = 100000000 };
 
-const char *const level_names[LEVELS] = {"sample", "handshake", "connection",
+const char *const level_names[LEVELS] = {"sample", "signature", "handshake", "connection",
 					 "flow",   "command",	"record"};
 static const char *const roles[] = {"server", "client", "tunnel", "proxy"};
 static const char *const accessors[ACCESSORS] = {
@@ -65,8 +65,11 @@ bool plan_one_of(const struct word *word, const char *yes, const char *no, bool 
 static bool read_lowest(const struct word *word, struct plan_site *site)
 {
 	site->is_dense = is_word(word, "ledger");
-	site->is_connection = is_word(word, level_names[LEVEL_CONNECTION]);
-	return site->is_dense || site->is_connection || is_word(word, level_names[LEVEL_HANDSHAKE]);
+	site->lowest = LEVEL_FLOW;
+	for (int level = LEVEL_SIGNATURE; level <= LEVEL_CONNECTION; level++)
+		if (is_word(word, level_names[level]))
+			site->lowest = level;
+	return site->is_dense || site->lowest != LEVEL_FLOW;
 }
 
 static int read_accessor(struct plan_reader *reader, struct words *words)

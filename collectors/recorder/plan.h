@@ -24,6 +24,7 @@ enum {
 
 enum level {
 	LEVEL_SAMPLE,
+	LEVEL_SIGNATURE, /* handshakes, of their operations signatures */
 	LEVEL_HANDSHAKE,
 	LEVEL_CONNECTION,
 	LEVEL_FLOW,
@@ -54,9 +55,9 @@ struct plan_file {
 struct plan_site {
 	u32 file;
 	bool is_exit, is_return;
-	bool is_dense;	    /* a command may cross it: attached with the ledger */
-	bool is_connection; /* from level connection on */
-	bool is_covered;    /* by events of sockets, where this host has them */
+	bool is_dense;	 /* a command may cross it: attached with the ledger */
+	int lowest;	 /* level from which on it is attached; of dense ones flow */
+	bool is_covered; /* by events of sockets, where this host has them */
 	u64 offset;	    /* in the file */
 	u64 cookie;
 	double price_ns; /* of a hit in a loop, without its program */

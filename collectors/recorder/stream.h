@@ -14,7 +14,7 @@
 
 enum {
 	STREAM_MAGIC = 0x78736c74, /* "tlsx" */
-	STREAM_VERSION = 8,
+	STREAM_VERSION = 9,
 	STREAM_FRAME_MOST = 65536, /* bytes behind the head of a frame */
 	STREAM_SPANS_MOST = 512,   /* functions of roles in a plan */
 	STREAM_TARGETS_MOST = 16,  /* processes that one recorder records */
@@ -85,7 +85,7 @@ struct stream_start {
 	u32 switch_has_state; /* 1: sched_switch passes the state of the thread that leaves */
 	u16 network_bits;     /* of a client's IPv4 address in handshakes; 0: no address at all */
 	u16 network6_bits;    /* of an IPv6 address */
-	char level[16];	      /* what is recorded: sample, handshake, flow, command, record */
+	char level[16];	      /* what is recorded: sample, signature, handshake, flow, command, record */
 	char hostname[72];
 	char kernel[72];
 	char machine[16];

@@ -39,7 +39,7 @@ static int put_budget(void)
 /* What is on between dense windows, most likely. */
 static int light_of(int most)
 {
-	return has_ledger(most) ? LEVEL_HANDSHAKE : most - 1;
+	return has_ledger(most) ? LEVEL_SIGNATURE : most - 1;
 }
 
 /*

@@ -41,7 +41,14 @@ static int attach_group(struct engine *engine, const struct group *group, int fi
 
 static enum link_group links_of(const struct plan_site *site)
 {
-	return site->is_dense ? LINKS_TRAPS : site->is_connection ? LINKS_CONNECTIONS : LINKS_RARE;
+	static const enum link_group groups[LEVELS] = {
+		[LEVEL_SIGNATURE] = LINKS_RARE,
+		[LEVEL_HANDSHAKE] = LINKS_DETAILS,
+		[LEVEL_CONNECTION] = LINKS_CONNECTIONS,
+		[LEVEL_FLOW] = LINKS_TRAPS,
+	};
+
+	return groups[site->lowest];
 }
 
 static void gather(const struct engine *engine, const struct plan *plan, enum link_group links,

@@ -20,10 +20,19 @@ NO_BITS: Final[Bits] = (0, 0)
 
 
 def handshake_row(
-    number: int, window: int, record: HandshakeRecord, bits: Bits = NO_BITS
+    number: int,
+    window: int,
+    record: HandshakeRecord,
+    bits: Bits = NO_BITS,
+    *,
+    is_detailed: bool = True,
 ) -> schema.Handshake:
-    """The row of one handshake record, the `number`-th of its target."""
-    state, phase = record.state_ns, record.phase_ns
+    """The row of one handshake record, the `number`-th of its target.
+
+    `is_detailed`: all of its operations were recorded from its beginning on.
+    """
+    state, phase = record.state_ns[:], record.phase_ns[:]
+    details = phase[2:6] if is_detailed else (-1, -1, -1, -1)
     waits = (state[0], state[1], state[2], sum(state[3:]))
     if record.unfollowed:
         waits = (-1, -1, -1, -1)
@@ -35,10 +44,10 @@ def handshake_row(
         record.end_ns,
         *waits,
         phase[1],
-        phase[2],
-        phase[3],
-        phase[4],
-        phase[5],
+        details[0],
+        details[1],
+        details[2],
+        details[3],
         record.call_count,
         record.network_wait_count,
         OUTCOMES[record.outcome],

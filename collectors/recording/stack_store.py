@@ -56,7 +56,9 @@ class StackStore:
         self._last_frame = self._last_stack = ids_before(target_id)
         self._addresses_of = addresses_of
         self._symbolizer = symbolizer
-        self._frames: dict[_Address, int] = {}  # (of the kernel, address) -> frame id
+        # Frame ids by address, of the process and of the kernel: most frames of a new stack are known,
+        # and are looked up without a step of Python for each.
+        self._frames: tuple[dict[int, int], dict[int, int]] = ({}, {})
         self._unnamed: dict[_Address, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
         self._ids: dict[_Key, int | None] = {}
@@ -105,16 +107,22 @@ class StackStore:
         """
         self._stacks = {frames: stack for frames, stack in self._stacks.items() if stack in kept}
         used = {frame for frames in self._stacks for frame in frames}
-        self._frames = {key: frame for key, frame in self._frames.items() if frame in used}
-        self._unnamed = dict(self._frames)
+        for known in self._frames:
+            for address in [address for address, frame in known.items() if frame not in used]:
+                del known[address]
+        self._unnamed = {
+            (bool(kernel), address): frame
+            for kernel, known in enumerate(self._frames)
+            for address, frame in known.items()
+        }
         self._waits.intersection_update(kept)
-        known = self._older_ids | self._ids
-        self._ids = {key: stored for key, stored in known.items() if stored in kept}
+        ids = self._older_ids | self._ids
+        self._ids = {key: stored for key, stored in ids.items() if stored in kept}
         self._older_ids = {}
         self._forgotten.intersection_update(self._ids)
         rows: list[schema.Row] = [
             self._frame_row(frame, address, kernel)
-            for (kernel, address), frame in self._frames.items()
+            for (kernel, address), frame in self._unnamed.items()
         ]
         return rows + [_stack_row(stack, frames) for frames, stack in self._stacks.items()]
 
@@ -151,12 +159,16 @@ class StackStore:
         if leaf:
             addresses = (leaf, *addresses)
         # The return address of a call that never returns can be after the end of the function.
-        places = [address - (depth > 0) for depth, address in enumerate(addresses)]
+        places = [*addresses[:1], *(address - 1 for address in addresses[1:])]
         if self._is_full and not self._is_stored(places, kernel):
             if len(places) > 1:
                 self._forgotten.add(key)
             places = places[:1]
-        frames = tuple(self._frame(place, kernel, rows) for place in places)
+        known = self._frames[kernel]
+        for place in places:
+            if place not in known:
+                self._frame(place, kernel, rows)
+        frames = tuple(map(known.__getitem__, places))
         return self._keep(frames, rows) if frames else None
 
     @property
@@ -165,7 +177,7 @@ class StackStore:
 
     def _is_stored(self, places: Sequence[int], kernel: bool) -> bool:
         """Whether a stack of these frames has a row, under whatever number it came."""
-        return tuple(self._frames.get((kernel, place)) for place in places) in self._stacks
+        return tuple(map(self._frames[kernel].get, places)) in self._stacks
 
     def _keep(self, frames: tuple[int, ...], rows: list[schema.Row]) -> int:
         stored = self._stacks.get(frames)
@@ -176,11 +188,11 @@ class StackStore:
         return stored
 
     def _frame(self, address: int, kernel: bool, rows: list[schema.Row]) -> int:
-        key = (kernel, address)
-        frame = self._frames.get(key)
+        known = self._frames[kernel]
+        frame = known.get(address)
         if frame is None:
             self._last_frame += 1
-            frame = self._frames[key] = self._unnamed[key] = self._last_frame
+            frame = known[address] = self._unnamed[kernel, address] = self._last_frame
             rows.append(self._frame_row(frame, address, kernel))
         return frame
 

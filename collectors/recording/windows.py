@@ -13,6 +13,7 @@ from typing import Final
 
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.vocabulary import (
+    DETAIL_PHASES,
     HANDSHAKE_PHASES,
     LEDGER_LEVELS,
     PHASES,
@@ -20,7 +21,7 @@ from tlstax.collectors.capture.vocabulary import (
     STATES,
 )
 from tlstax.collectors.recording.accounts import ThreadAccount, spent_since
-from tlstax.collectors.recording.handshake_rows import handshake_row
+from tlstax.collectors.recording.handshake_rows import Bits, handshake_row
 from tlstax.collectors.recording.kernel_clocks import KernelClocks
 from tlstax.collectors.recording.proc_clocks import Clocks
 from tlstax.collectors.recording.programs.ledger_layout import (
@@ -40,6 +41,7 @@ _RESTING_THREADS: Final = 256
 _SEEN: Final[Mapping[str, frozenset[str]]] = {
     "connection": frozenset(HANDSHAKE_PHASES),
     "handshake": frozenset(HANDSHAKE_PHASES),
+    "signature": frozenset(HANDSHAKE_PHASES).difference(DETAIL_PHASES),
     "sample": frozenset(),
     "none": frozenset(),
 }
@@ -95,6 +97,7 @@ class WindowCutter:
         self._target_counters = self._recorder.target_counters(engine.pid)
         self._start_ns = start_ns or self._recorder.now_ns()
         self._clocks = KernelClocks(engine, self._recorder.now_ns, self._start_ns)
+        self._detailed_ns = 0  # since when all operations of handshakes are seen
         self._discard()
 
     def _discard(self) -> None:
@@ -142,8 +145,11 @@ class WindowCutter:
         counted = self._counted or self._engine.latency_counts()
         self._counted = None
         seen = _SEEN.get(level, frozenset(PHASES))
+        if not seen.issuperset(DETAIL_PHASES):
+            self._detailed_ns = end_ns
         records = self._engine.handshake_records()
-        handshakes = tuple(self._number(window, r) for r in records if "handshake" in seen)
+        bits = self._engine.network_bits
+        handshakes = tuple(self._number(window, r, bits) for r in records if "handshake" in seen)
         rows.extend(handshakes)
         phase_counts = self._cut_latency(rows, window, seen, counted)
         self._cut_samples(rows, window, seen)
@@ -230,9 +236,10 @@ class WindowCutter:
 
     # ---- the rest ----
 
-    def _number(self, window: int, record: HandshakeRecord) -> schema.Handshake:
+    def _number(self, window: int, record: HandshakeRecord, bits: Bits) -> schema.Handshake:
         self._handshakes_count += 1
-        return handshake_row(self._handshakes_count, window, record, self._engine.network_bits)
+        is_detailed = record.start_ns >= self._detailed_ns
+        return handshake_row(self._handshakes_count, window, record, bits, is_detailed=is_detailed)
 
     def _cut_latency(
         self,

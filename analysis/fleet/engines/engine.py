@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from tlstax import TlstaxError
 from tlstax.analysis.fleet.columns import Interval, PhaseLatency, Row
-from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
+from tlstax.collectors.capture.vocabulary import DETAIL_PHASES, HANDSHAKE_PHASES
 
 BUCKETS: Final = "phase_bucket"
 _COLUMNS: Final = ("host", "start_wall_ns", "source_id", "phase", "scale", "first_bucket", "counts")
@@ -25,6 +25,8 @@ OBSERVED_LATENCIES: Final = (
     f"SELECT {', '.join(f'phase_latency.{name} AS {name}' for name in _COLUMNS)}, "
     "whole.recorded_ns AS recorded_ns, CASE WHEN phase_latency.phase IN "
     f"({', '.join(repr(name) for name in _OF_HANDSHAKES)}) THEN whole.handshake_observed_ns "
+    f"- CASE WHEN phase_latency.phase IN ({', '.join(map(repr, DETAIL_PHASES))}) "
+    "THEN whole.partial_ns ELSE 0 END "
     "ELSE whole.ledger_observed_ns END AS observed_ns FROM phase_latency "
     "INNER JOIN interval whole ON phase_latency.host = whole.host "
     "AND phase_latency.start_wall_ns = whole.start_wall_ns "

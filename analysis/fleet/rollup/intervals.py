@@ -16,7 +16,7 @@ from tlstax.analysis.fleet.columns import TIERS, Row
 from tlstax.analysis.fleet.histograms import SCALE, bucket, dense
 from tlstax.analysis.fleet.rollup import client_networks
 from tlstax.analysis.fleet.rollup.recording import Recording
-from tlstax.analysis.rows.coverage import HANDSHAKE_LEVELS
+from tlstax.analysis.rows.coverage import DETAILED_LEVELS, HANDSHAKE_LEVELS
 from tlstax.analysis.rows.ledger import SERVED_PHASES
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Window
@@ -113,6 +113,8 @@ def _add_windows(intervals: dict[Key, Numbers], tables: Tables, starts: Mapping[
         mine["recorded_ns"] += length_ns
         mine["ledger_observed_ns"] += length_ns if window.level in LEDGER_LEVELS else 0
         mine["handshake_observed_ns"] += length_ns if window.level in HANDSHAKE_LEVELS else 0
+        is_partial = window.level in HANDSHAKE_LEVELS and window.level not in DETAILED_LEVELS
+        mine["partial_ns"] += length_ns if is_partial else 0
     read = set()
     for clock in tables.process_clocks:
         if clock.window_count > 1:
@@ -217,7 +219,8 @@ def _add_handshakes(sums: Sums, tables: Tables, starts: Mapping[int, int]) -> No
         wall_ns = row.end_ns - row.start_ns
         mine["wall_ns"] += wall_ns
         for name in _PARTS:
-            mine[name] += getattr(row, name)
+            mine[name] += max(0, getattr(row, name))
+        mine["partial_count"] += row.verify_ns < 0
         if row.on_cpu_ns >= 0:
             mine["split_count"] += 1
             for name in _WAITS:

@@ -128,21 +128,25 @@ def _ledger(engine: Engine, span: Span, place: dict[str, int]) -> dict[str, Floa
 
 
 def _handshakes(engine: Engine, span: Span, place: dict[str, int]) -> tuple[list[str], Floats]:
-    """The TLS version of most handshakes, and the mean wall time of signature checks."""
+    """The TLS version of most handshakes, and the mean wall time of signature checks.
+
+    NaN where no checks were recorded.
+    """
     found = engine.query(
         "SELECT host, tls_version, SUM(CAST(handshake_count AS DOUBLE)) AS shakes, "
+        "SUM(CAST(handshake_count - partial_count AS DOUBLE)) AS checked, "
         f"SUM(CAST(verify_ns AS DOUBLE)) AS verify_ns FROM handshake WHERE {span.condition} "
         "AND outcome = 'success' GROUP BY host, tls_version ORDER BY host, shakes, tls_version"
     )
-    versions, counts = [""] * len(place), np.zeros(len(place))
+    versions, checked = [""] * len(place), np.zeros(len(place))
     verify_ns: Floats = np.zeros(len(place))
     for row in found.to_pylist():
         if row["host"] in place:
             at = place[row["host"]]
             versions[at] = row["tls_version"]
-            counts[at] += row["shakes"]
+            checked[at] += row["checked"]
             verify_ns[at] += row["verify_ns"]
-    return versions, verify_ns / np.maximum(counts, 1)
+    return versions, np.where(checked > 0, verify_ns / np.maximum(checked, 1), np.nan)
 
 
 def _kernel_share(

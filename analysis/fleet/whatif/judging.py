@@ -111,6 +111,8 @@ def _is_pooled(inputs: Inputs, row: int, wished: int) -> bool:
 def _costs_of(inputs: Inputs, row: int, costs: Sequence[MicroCosts]) -> tuple[int, str]:
     """The costs of a host's library, CPU and TLS version, or why there are none."""
     library, cpu_model = inputs.fact("tls_library")[row], inputs.fact("cpu_model")[row]
+    if not math.isfinite(inputs.verify_ns[row]):
+        return -1, "whether clients have certificates was not recorded"
     version, mutual = inputs.versions[row], bool(inputs.verify_ns[row] > _VERIFIES_NS)
     for number, one in enumerate(costs):
         mine = (branch(one.library), one.cpu_model, one.tls_version, one.mutual)
@@ -174,7 +176,11 @@ class Peers:
         self._rows = np.array(rows, dtype=np.int64)
         kinds = zip(inputs.fact("cpu_model"), inputs.versions, strict=True)
         checks = inputs.verify_ns > _VERIFIES_NS
-        names = [f"{cpu}\n{version}" if cpu else "" for cpu, version in kinds]
+        known = np.isfinite(inputs.verify_ns)
+        names = [
+            f"{cpu}\n{version}" if cpu and is_known else ""
+            for (cpu, version), is_known in zip(kinds, known, strict=True)
+        ]
         self._kinds = np.array(
             [f"{n}\n{c}" if n else "" for n, c in zip(names, checks, strict=True)]
         )

@@ -16,6 +16,7 @@ _WHAT: Final = {
     "sample": "CPU samples only",
     "connection": "handshakes, beginnings and ends of connections and CPU samples",
     "handshake": "handshakes and CPU samples",
+    "signature": "handshakes with their signatures and CPU samples",
     "flow": "handshakes, waits and commands",
     "command": "handshakes and commands",
     "record": "everything",

@@ -6,6 +6,7 @@ from typing import Final
 from tlstax.collectors.placement.model import Site
 from tlstax.collectors.recording.programs import ledger_layout as layout
 from tlstax.collectors.recording.programs.ledger_layout import Action
+from tlstax.probes.model import DETAIL_PHASES
 
 _DENSE_ACTIONS: Final = (
     *("await_command", "await_receive", "phase_open", "phase_close", "phase_send", "wait", "call"),
@@ -55,8 +56,11 @@ def lowest_level(site: Site) -> str:
     """The lowest level of a recording at which the site is probed.
 
     `ledger` is `flow` and all above it: every command crosses it. Others are crossed at most once
-    per connection; those of `connection` tell a handshake nothing.
+    per connection; those of `connection` tell a handshake nothing, and those of `handshake` are all
+    of its operations but the signature.
     """
     if site.action in _DENSE_ACTIONS or (site.action == "phase" and not site.only_in):
         return "ledger"
-    return "connection" if site.action in _CONNECTION_ACTIONS else "handshake"
+    if site.action in _CONNECTION_ACTIONS:
+        return "connection"
+    return "handshake" if site.phase in DETAIL_PHASES else "signature"

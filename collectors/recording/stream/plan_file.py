@@ -29,14 +29,14 @@ from tlstax.collectors.recording.stream.function_points import (
 )
 from tlstax.probes.model import Level
 
-FORMAT_VERSION: Final = 5
+FORMAT_VERSION: Final = 6
 _PLAIN: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in "%")
 _WHOLE: Final = 1 << 62  # bytes: a file whose mappings are not known is one segment
 _ABOUT: Final = ("libraries", "missing", "role_marks", "notes", "host_costs", "gaps")
 _OWN_ABOUT: Final = ("missing", "notes", "gaps")
 _SITE: Final = re.compile(
     r"(?:stretch-)?site (\d+) file=(\d+) offset=(0x[0-9a-f]+) event=(\w+) kind=(\w+)"
-    r" from=(handshake|connection|ledger) unless=(never|socket-tracepoints)"
+    r" from=(signature|handshake|connection|ledger) unless=(never|socket-tracepoints)"
     r" cookie=(0x[0-9a-f]+) price-ns=\d+ bytes=([0-9a-f]+) (\{.*\})"
 )
 _FILE: Final = re.compile(r"file (\d+) build-id=(none|[0-9a-f]+) path=(\S+)")

@@ -204,14 +204,19 @@ def captured(
     return capture
 
 
-@pytest.mark.parametrize("level", ["handshake", "sample"])
+@pytest.mark.parametrize("level", ["handshake", "signature", "sample"])
 def test_a_lower_level_records_less(
     recorded_server: "subprocess.Popen[bytes]", record_it: Record, level: str, tmp_path: Path
 ) -> None:
     recorder = record_it("--level", level)
     capture = captured(recorder, recorded_server, tmp_path / "a.tlstax")
-    expected = HANDSHAKES if level == "handshake" else 0
-    assert len(rows_of(capture, Handshake)) == expected
+    shakes = rows_of(capture, Handshake)
+    assert len(shakes) == (0 if level == "sample" else HANDSHAKES)
+    assert all(row.sign_ns > 0 for row in shakes)
+    assert {row.derive_ns > 0 for row in shakes} <= {level == "handshake"}
+    assert {row.certificate_ns >= 0 for row in shakes} <= {level == "handshake"}
+    hits = {row.boundary for row in rows_of(capture, Probe) if row.hits_count}
+    assert ("certificate" in hits) == (level == "handshake")
     assert rows_of(capture, Ledger) == []
     assert {row.level for row in rows_of(capture, Window)} == {level}
 

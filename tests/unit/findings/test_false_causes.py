@@ -110,7 +110,7 @@ LOOKUP = {
 @MODES
 @pytest.mark.parametrize("name", LOOKUP)
 def test_a_slow_service_is_no_round_trip_of_the_client(mode: str, name: str) -> None:
-    rows = storm(mode, other=40 * MS)
+    rows = storm(mode, wait=20 * MS, other=40 * MS)
     assert "round_trips" in found(rows)
     rows.frames = [Frame(1, "libc.so.6", "", 0, LOOKUP[name], 0, "dynsym", "")]
     rows.stacks = [Stack(1, "1")]
@@ -125,7 +125,7 @@ def test_a_slow_service_is_no_round_trip_of_the_client(mode: str, name: str) -> 
 @MODES
 def test_a_wait_in_the_resolver_is_no_round_trip_although_its_stack_ends_there(mode: str) -> None:
     """As recorded with a name server that answers in 20 ms: the stack is `poll` alone."""
-    rows = storm(mode, other=40 * MS)
+    rows = storm(mode, wait=20 * MS, other=40 * MS)
     rows.frames = [
         Frame(1, "/usr/lib/x86_64-linux-gnu/libc.so.6", "", 0, "poll", 0, "dynsym", ""),
         Frame(2, "/usr/sbin/mariadbd", "", 0, "vio_socket_io_wait", 0, "dynsym", ""),
@@ -286,7 +286,7 @@ def test_certificates_are_named_where_checking_them_takes_more_than_all_else(
 @MODES
 def test_clients_that_connect_and_leave_are_no_round_trips(mode: str) -> None:
     """As recorded with bursts of connections that say nothing for 100 ms: round trips, 90 %."""
-    rows = storm(mode, other=40 * MS)
+    rows = storm(mode, wait=20 * MS, other=40 * MS)
     assert "round_trips" in found(rows)
     assert "no_handshake" not in found(rows)
     rows.phase_counts = [
@@ -300,9 +300,16 @@ def test_clients_that_connect_and_leave_are_no_round_trips(mode: str) -> None:
 
 
 @MODES
+def test_clients_that_hesitate_before_they_speak_are_no_round_trips(mode: str) -> None:
+    """As recorded with a full queue: 20 ms before the request for TLS, 2 ms in a handshake."""
+    assert "round_trips" in found(storm(mode, wait=6 * MS, other=20 * MS))
+    assert "round_trips" not in found(storm(mode, wait=2 * MS, other=20 * MS))
+
+
+@MODES
 def test_a_few_checks_of_health_hide_no_round_trips(mode: str) -> None:
     """Clients that are 40 ms away, and 17 % of the connections are health checks of this host."""
-    rows = storm(mode, other=40 * MS)
+    rows = storm(mode, wait=20 * MS, other=40 * MS)
     rows.phase_counts = [
         row._replace(ended_count=row.ended_count * 6 // 5) if row.phase == "connect" else row
         for row in rows.phase_counts
@@ -314,7 +321,7 @@ def test_a_few_checks_of_health_hide_no_round_trips(mode: str) -> None:
 @MODES
 def test_an_uncertain_share_without_handshakes_hides_no_round_trips(mode: str) -> None:
     """By the estimate it is above the bound, by its range it is not."""
-    rows = storm(mode, other=40 * MS)
+    rows = storm(mode, wait=12 * MS, other=40 * MS)
     seconds = {window.window_id: window.start_ns // S for window in rows.windows}
     rows.phase_counts = [
         row._replace(ended_count=row.ended_count * (1 if seconds[row.window_id] % 3 else 5))

@@ -100,6 +100,29 @@ def test_time_that_nobody_looked_at_is_recorded_and_not_observed(demo_tables: Ta
     assert row.ledger_observed_ns == row.handshake_observed_ns == seen
 
 
+def test_operations_that_nobody_saw_do_not_make_the_others_shorter(demo_tables: Tables) -> None:
+    windows = [
+        window._replace(level="signature" if window.window_id % 4 else window.level)
+        for window in demo_tables.windows
+    ]
+    unseen = {window.window_id for window in windows if window.level == "signature"}
+    shakes = [
+        row._replace(keygen_ns=-1, derive_ns=-1, verify_ns=-1, certificate_ns=-1) if row.window_id in unseen else row
+        for row in demo_tables.handshakes
+    ]
+    tables = dataclasses.replace(demo_tables, windows=windows, handshakes=shakes)
+    rolled = capture.roll_up(tables, "x").rows["1h"]
+    served = [row for row in shakes if row.outcome == "success" and row.side != "client"]
+    rows = [row for row in rolled[columns.Handshake] if isinstance(row, columns.Handshake)]
+    assert sum(row.partial_count for row in rows) == sum(row.verify_ns < 0 for row in served) > 0
+    assert sum(row.verify_ns for row in rows) == sum(max(0, row.verify_ns) for row in served) > 0
+    (interval,) = rolled[columns.Interval]
+    assert isinstance(interval, columns.Interval)
+    unseen_ns = sum(one.end_ns - one.start_ns for one in windows if one.window_id in unseen)
+    assert interval.partial_ns == unseen_ns
+    assert interval.handshake_observed_ns > unseen_ns
+
+
 def test_late_windows_belong_to_the_hour_in_which_they_began(demo_tables: Tables) -> None:
     first = min(window.start_ns for window in demo_tables.windows)
     hour = 3600 * 1_000_000_000

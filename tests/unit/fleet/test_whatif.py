@@ -136,6 +136,7 @@ def test_later_commands_of_a_connection_stay_as_they_are() -> None:
         ({"resumed_share": 0.4}, "some of its handshakes were resumed already"),
         ({"told_share": 0.5}, "does not tell whether handshakes were resumed"),
         ({"verify_ns": 0.0}, "without client certificates"),
+        ({"verify_ns": np.nan}, "whether clients have certificates was not recorded"),
     ],
 )
 def test_a_host_that_says_too_little_is_left_out_by_name(

@@ -14,8 +14,9 @@ from tlstax.collectors.placement.model import Plan
 from tlstax.collectors.placement.placement import plan
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.process.target import Target
+from tlstax.collectors.recording.programs.site_cookies import lowest_level
 from tlstax.probes.definitions import load_definitions
-from tlstax.probes.model import Level
+from tlstax.probes.model import DETAIL_PHASES, Level
 from tlstax.tests.unit.placement.examples import Compile, MakeTarget, assembly
 
 MARIADBD = Path("/usr/sbin/mariadbd")
@@ -105,6 +106,17 @@ def test_a_server_is_no_client_and_a_client_no_server(server: Target, client: Ta
     assert plan(client, load_definitions()).library("client") is None
 
 
+def test_level_signature_has_no_other_operations(server: Target) -> None:
+    definitions = load_definitions()
+    whole = plan(server, definitions, Level.HANDSHAKE).sites
+    details = {site.boundary for site in whole if site.phase in DETAIL_PHASES}
+    assert details >= {"keygen", "derive", "verify_digest", "certificate"}
+    assert {lowest_level(site) for site in whole if site.boundary in details} == {"handshake"}
+    rest = plan(server, definitions, Level.SIGNATURE).sites
+    assert {site.boundary for site in rest} == {site.boundary for site in whole} - details
+    assert not {lowest_level(site) for site in rest} & {"handshake", "connection"}
+
+
 def test_calls_that_only_ask_for_a_size_hit_nothing(server: Target) -> None:
     """The library asks for the size of a signature and of a secret first, by the same functions."""
     sites = plan(server, load_definitions(), Level.HANDSHAKE).sites
@@ -121,9 +133,9 @@ def test_calls_that_only_ask_for_a_size_hit_nothing(server: Target) -> None:
 def test_levels_add_probes(server: Target) -> None:
     definitions = load_definitions()
     sizes = [len(plan(server, definitions, level).sites) for level in Level]
-    sample, handshake, connection, flow, command, record = sizes
+    sample, signature, handshake, connection, flow, command, record = sizes
     # Debian's build hides the functions that level flow adds: those called to wait.
-    assert sample < handshake < connection == flow < command < record, "each level adds something"
+    assert sample < signature < handshake < connection == flow < command < record, "each level adds something"
 
 
 def test_server_definitions_are_optional(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import vocabulary
 from tlstax.probes.definitions import load_definitions, parse_definition
-from tlstax.probes.model import ACTIONS, PHASES, ROLES, WAIT_STATES, Function, Level
+from tlstax.probes.model import ACTIONS, DETAIL_PHASES, PHASES, ROLES, WAIT_STATES, Function, Level
 from tlstax.tests.refused_definitions import require_refused
 from tlstax.workloads.matrix.recipe_file import load_recipe
 
@@ -37,6 +37,7 @@ missing = "Work is not seen."
 
 def test_phases_are_those_of_the_capture() -> None:
     assert tuple(vocabulary.PHASES) == PHASES
+    assert vocabulary.DETAIL_PHASES == DETAIL_PHASES
 
 
 def test_roles_and_states_are_those_of_the_capture() -> None:

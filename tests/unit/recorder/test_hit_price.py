@@ -54,6 +54,12 @@ def test_its_interval_covers_what_it_claims(scatter: float, count: int) -> None:
     assert of_used >= LEAST_USED, "few are used because they are wrong"
 
 
+def test_a_server_that_computes_little_has_dearer_hits() -> None:
+    usual = library().usual_in_situ
+    usual.restype, usual.argtypes = ctypes.c_double, [ctypes.c_double]
+    assert [usual(cpus) for cpus in (0.0, 0.25, 0.625, 1.0, 64.0)] == [4.5, 4.5, 3.75, 3.0, 3.0]
+
+
 def test_median_and_interval_are_those_of_the_other_rooms() -> None:
     for count in range(8, 33):
         price = measured(np.random.default_rng(count), count, 0.04)

@@ -180,8 +180,8 @@ def test_a_cut_plan_is_refused(text: str, refusal: Refusal) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("tlstax-plan 5\n", "tlstax-plan 6\n", "format is version 6"),
-        ("tlstax-plan 5\n", "", "not a plan file"),
+        ("tlstax-plan 6\n", "tlstax-plan 7\n", "format is version 7"),
+        ("tlstax-plan 6\n", "", "not a plan file"),
         ("architecture x86_64", "architecture aarch64", "it is for aarch64, this host is"),
         ("level record", "level all", "not one of its values"),
         ("level record", "level record\nlevel record", "given twice"),

@@ -14,12 +14,14 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.vocabulary import PHASES, STATES
 from tlstax.collectors.process.symbols import Symbolizer
 from tlstax.collectors.recording import windows
+from tlstax.collectors.recording.handshake_rows import NO_BITS
 from tlstax.collectors.recording.programs.ledger_layout import (
     LATENCY_BUCKETS,
     PHASE_CELLS,
     PHASE_INDEX,
     STATE_CELLS,
     STATE_INDEX,
+    HandshakeRecord,
     OffcpuKey,
     OffcpuValue,
     SampleKey,
@@ -79,6 +81,9 @@ class StillEngine:
         self.views: list[SlotView] = []
         self.taken: list[Any] = []
         self.ended: list[Any] = []
+        self.records: list[HandshakeRecord] = []
+
+    network_bits = NO_BITS
 
     def read(self) -> ProcessReading:
         return ProcessReading(None, 0, 0, 0, False, ())
@@ -86,8 +91,8 @@ class StillEngine:
     def slots(self) -> list[SlotView]:
         return self.views
 
-    def handshake_records(self) -> list[Any]:
-        return []
+    def handshake_records(self) -> list[HandshakeRecord]:
+        return self.records
 
     def samples(self) -> list[Any]:
         return self.taken
@@ -146,6 +151,29 @@ def cut_at(looks: list[tuple[int, SlotView]]) -> list[list[schema.Ledger]]:
         rows, _ = cutter.cut(None)
         result.append([row for row in rows if isinstance(row, schema.Ledger)])
     return result
+
+
+def test_operations_are_unknown_where_they_were_not_seen_from_the_beginning() -> None:
+    """Level signature sees only one, and a handshake may begin there and end in another one."""
+    engine, clocks = StillEngine(), StillClocks()
+    cutter = cutter_of(engine, NoStacks(), clocks)
+    found = []
+    for level in ("full", "signature", "full", "handshake", "sample", "connection"):
+        begin_ns, clocks.time_ns = clocks.time_ns, clocks.time_ns + 100
+        engine.records = [
+            HandshakeRecord(start_ns=begin_ns + shift, phase_ns=(9, 1, 2, 3, 4, 5), cipher_id=-1)
+            for shift in (-10, 10)
+        ]
+        rows, _ = cutter.cut(None, None, level)
+        shakes = [row for row in rows if isinstance(row, schema.Handshake)]
+        assert {row.sign_ns for row in shakes} <= {1}
+        found.append(
+            [(row.keygen_ns, row.derive_ns, row.verify_ns, row.certificate_ns) for row in shakes]
+        )
+    known, unknown = (2, 3, 4, 5), (-1, -1, -1, -1)
+    assert found == [
+        [known, known], [unknown, unknown], [unknown, known], [known, known], [], [unknown, known],
+    ]  # fmt: skip
 
 
 def test_the_open_interval_belongs_to_where_the_thread_is() -> None:

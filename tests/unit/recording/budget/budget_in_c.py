@@ -16,7 +16,7 @@ NONE: Final = -1
 MS: Final = 1_000_000
 SECOND: Final = NS_PER_S
 MARGIN, FLOOR_CPUS, LONGEST_CYCLE_NS = 0.85, 0.1, 30 * NS_PER_S
-FEW_CPUS, FEW_MARGIN, CLOSE_MARGIN = 0.5, 0.7, 0.95
+FEW_CPUS, MARGIN, CLOSE_MARGIN = 0.5, 0.85, 0.95
 _SOURCES: Final = ("budget.c", "pace.c", "failure.c")
 
 
@@ -256,13 +256,13 @@ def busy(**changes: float) -> Load:
         "turn_ns": 4 * MS,
     }
     values |= changes
-    return load_of((0.0, 0.0, 0.0, 0.0, 0.08, 0.04), **values)
+    return load_of((0.0, 0.0, 0.0, 0.0, 0.0, 0.08, 0.04), **values)
 
 
-def few_connects(cpus: float = 0.1, probes: float = 0.032) -> Load:
+def few_connects(cpus: float = 0.1, probes: float = 0.032, checks: float = 0.02) -> Load:
     """60 connections a second at 0.1 CPUs: what the probes of handshakes cost, and all else."""
     return load_of(
-        (0.0, probes, 0.008, 0.0, 0.02, 0.01),
+        (0.0, probes, checks, 0.008, 0.0, 0.02, 0.01),
         cpus=cpus,
         scheduler=0.06,
         samples=0.0003,

@@ -9,7 +9,7 @@ from tlstax.probes.model import Level
 from tlstax.tests.unit.recording.budget.budget_in_c import (
     CLOSE_MARGIN,
     FEW_CPUS,
-    FEW_MARGIN,
+    MARGIN,
     FLOOR_CPUS,
     LONGEST_CYCLE_NS,
     MARGIN,
@@ -35,7 +35,7 @@ from tlstax.tests.unit.recording.budget.budget_in_c import (
 def storm() -> Load:
     """Connects: the sub-phases of the handshake alone cost 4 %."""
     return load_of(
-        (0.0, 0.04, 0.0, 0.0, 0.01, 0.01),
+        (0.0, 0.024, 0.016, 0.0, 0.0, 0.01, 0.01),
         cpus=1.0,
         scheduler=0.02,
         samples=0.0004,
@@ -81,7 +81,7 @@ def test_a_storm_windows_the_sub_phases_too() -> None:
 
 def test_all_handshakes_of_a_lightly_loaded_server_come_before_dense_windows() -> None:
     choice = chosen(few_connects(), 0.05, Level.RECORD)
-    assert (choice.dense, choice.light) == (Level.RECORD, Level.HANDSHAKE)
+    assert (choice.dense, choice.light) == (Level.RECORD, Level.SIGNATURE)
     assert cost_share(few_connects(), choice) <= 0.05 * CLOSE_MARGIN
     # A busy server has enough of them in dense windows, which tell more.
     busy_one = few_connects(cpus=1.0, probes=0.036)
@@ -92,7 +92,7 @@ def test_all_handshakes_of_a_lightly_loaded_server_come_before_dense_windows() -
 
 def test_events_of_other_processes_keep_an_idle_server_from_being_recorded_all_the_time() -> None:
     """They cost the same whatever the server does: 4 ms a second are most of 5 % of 0.1 CPUs."""
-    idle = load_of((0.0,) * 6, cpus=0.001, samples=0.0003, watch=0.0003, cut_ns=MS, turn_ns=5 * MS)
+    idle = load_of((0.0,) * len(Level), cpus=0.001, samples=0.0003, watch=0.0003, cut_ns=MS, turn_ns=5 * MS)
     assert chosen(idle, 0.05, Level.RECORD).is_continuous
     idle.neighbours = 0.004
     choice = chosen(idle, 0.05, Level.RECORD)
@@ -107,15 +107,19 @@ def test_events_of_other_processes_keep_an_idle_server_from_being_recorded_all_t
 
 def test_which_connections_end_is_recorded_where_there_is_room_for_that() -> None:
     """It may use half of what plans use: a trial of few connections does not know what it costs."""
-    assert chosen(few_connects(probes=0.002), 0.05, Level.RECORD).light == Level.CONNECTION
-    assert chosen(few_connects(probes=0.010), 0.05, Level.RECORD).light == Level.HANDSHAKE
+    for probes, checks, level in (
+        (0.002, 0.001, Level.CONNECTION),
+        (0.008, 0.002, Level.HANDSHAKE),
+        (0.012, 0.020, Level.SIGNATURE),
+    ):
+        assert chosen(few_connects(0.2, probes, checks), 0.05, Level.RECORD).light == level
 
 
 def test_dense_windows_get_what_handshakes_leave_of_what_plans_use() -> None:
     """More would be spent of a budget whose prices are uncertain; handshakes may need more."""
     cheap, dear = few_connects(probes=0.022), few_connects(probes=0.034)
-    assert cost_share(cheap, chosen(cheap, 0.05, Level.RECORD)) <= 0.05 * FEW_MARGIN
-    assert cost_share(dear, chosen(dear, 0.05, Level.RECORD)) > 0.05 * FEW_MARGIN
+    assert cost_share(cheap, chosen(cheap, 0.05, Level.RECORD)) <= 0.05 * MARGIN
+    assert cost_share(dear, chosen(dear, 0.05, Level.RECORD)) > 0.05 * MARGIN
 
 
 def test_an_idle_server_has_everything() -> None:

@@ -21,7 +21,7 @@ from tlstax.tests.unit.recording.budget.budget_in_c import (
 MS = 1_000_000
 SECOND = NS_PER_S
 CUT_NS, TURN_NS = 2.0 * MS, 2.0 * MS
-PRICES = (0.0, 0.005, 0.0, 0.0, 0.08, 0.04)
+PRICES = (0.0, 0.003, 0.002, 0.0, 0.0, 0.08, 0.04)
 SCHEDULER = 0.06
 SAMPLES = 0.0005
 
@@ -153,7 +153,7 @@ def test_a_recording_without_light_time_pauses_until_it_has_paid() -> None:
     first, second, *_ = drive(pace, 60, lambda _: 1.0, cost_factor=7.0)
     assert first.level == Level.RECORD
     assert first.overdrawn_ns > 0.25 * SECOND  # half a second of what is earned
-    assert second.level == Level.HANDSHAKE
+    assert second.level == Level.SIGNATURE
 
 
 def test_light_time_that_leaves_nothing_over_is_ended_early() -> None:
@@ -211,7 +211,7 @@ def test_whatever_the_load_does_the_budget_holds(
     assert max(window.overdrawn_ns for window in schedule) <= trial_ns + dearest_ns
 
 
-CONNECTS = (0.0, 0.035, 0.008, 0.0, 0.02, 0.01)
+CONNECTS = (0.0, 0.035, 0.02, 0.008, 0.0, 0.02, 0.01)
 """Of 60 connections a second at 0.1 CPUs: the probes of handshakes fit, with little left."""
 
 
@@ -243,8 +243,8 @@ def levels_between(factor: float) -> set[int]:
 
 def test_handshakes_of_a_lightly_loaded_server_are_kept_while_they_fit_into_the_budget() -> None:
     """A choice leaves a tenth unused; a window in which they take that does not end them."""
-    assert levels_between(1.0) == {Level.HANDSHAKE}
-    assert levels_between(1.3) == {Level.HANDSHAKE}
+    assert levels_between(1.0) == {Level.SIGNATURE}
+    assert levels_between(1.3) == {Level.SIGNATURE}
     assert Level.SAMPLE in levels_between(3.0)
 
 
@@ -255,8 +255,8 @@ def test_reading_the_window_before_does_not_end_light_time() -> None:
         CONNECTS, cpus=0.1, scheduler=0.06, samples=0.0003, watch=0.0007, cut_ns=MS, turn_ns=5 * MS
     )
     assert pace.begin(load, overhead(Level.RECORD, 20 * MS, 0.1))
-    assert pace.first().level == Level.HANDSHAKE
-    whole = connects(1.0, Level.HANDSHAKE)
+    assert pace.first().level == Level.SIGNATURE
+    whole = connects(1.0, Level.SIGNATURE)
     spent = Overhead(whole.spent.probes_ns / 5, 0.0, 0.6 * MS, 5 * MS)
     watched = Span(2 * SECOND, whole.target_cpu_ns // 5, spent, whole.by_level_ns)
     assert spent.total_ns > 0.05 * watched.target_cpu_ns

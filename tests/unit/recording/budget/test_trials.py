@@ -34,17 +34,17 @@ def test_a_trial_that_was_disturbed_is_made_again() -> None:
     again = few_connects(probes=0.034)
     library().trials_join(again, disturbed)
     assert again.samples == few_connects().samples
-    assert again.probes[Level.HANDSHAKE] == pytest.approx(0.032)
-    assert again.known_ns[Level.HANDSHAKE] == 2 * few_connects().known_ns[Level.HANDSHAKE]
-    assert chosen(again, 0.05, Level.RECORD).light == Level.HANDSHAKE
+    assert again.probes[Level.SIGNATURE] == pytest.approx(0.032)
+    assert again.known_ns[Level.SIGNATURE] == 2 * few_connects().known_ns[Level.SIGNATURE]
+    assert chosen(again, 0.05, Level.RECORD).light == Level.SIGNATURE
 
 
 def test_two_trials_cost_what_both_cost() -> None:
-    one = Span(SECOND, 100 * MS, Overhead(1.0, 2.0, 3.0, 4.0, 5.0), (1, 2, 3, 4, 5, 6))
-    library().spans_join(one, Span(SECOND, 50 * MS, Overhead(1, 1, 1, 1, 1), (1, 1, 1, 1, 1, 1)))
+    one = Span(SECOND, 100 * MS, Overhead(1.0, 2.0, 3.0, 4.0, 5.0), (1, 2, 3, 4, 5, 6, 7))
+    library().spans_join(one, Span(SECOND, 50 * MS, Overhead(1, 1, 1, 1, 1), (1,) * len(Level)))
     assert (one.length_ns, one.target_cpu_ns) == (2 * SECOND, 150 * MS)
     assert one.spent.total_ns == 20.0
-    assert tuple(one.by_level_ns) == (2, 3, 4, 5, 6, 7)
+    assert tuple(one.by_level_ns) == (2, 3, 4, 5, 6, 7, 8)
 
 
 def test_what_samples_cost_is_learned_after_the_trial() -> None:
@@ -59,7 +59,7 @@ def test_a_window_counts_as_much_as_its_part_of_what_was_seen() -> None:
     """A trial of 0.2 s that met few connections is not two thirds of what is known after 10 s."""
     load = busy()
     load.known_ns[Level.HANDSHAKE] = 0.2 * SECOND
-    spent = (0, 0.3e9, 0, 0, 0, 0)
+    spent = (0, 0, 0.3e9, 0, 0, 0, 0)
     library().load_learn(load, Level.HANDSHAKE, Span(SECOND, SECOND, Overhead(), spent), 0.3)
     before, after = busy().probes[Level.HANDSHAKE], load.probes[Level.HANDSHAKE]
     assert after == pytest.approx(before + (0.3 - before) / 1.2)
@@ -74,12 +74,12 @@ def test_a_window_counts_as_much_as_its_part_of_what_was_seen() -> None:
 
 def test_rates_follow_the_load() -> None:
     load = busy()
-    seen = Span(SECOND, 2 * SECOND, Overhead(0, 0.1e9), (0, 0.2e9, 0, 0, 0.4e9, 0))
+    seen = Span(SECOND, 2 * SECOND, Overhead(0, 0.1e9), (0, 0.2e9, 0, 0, 0, 0.4e9, 0))
     library().load_learn(load, Level.COMMAND, seen, 1.0)
     assert load.cpus == 2.0
-    assert tuple(load.probes) == pytest.approx((0.0, 0.1, 0.0, 0.0, 0.2, 0.04))
+    assert tuple(load.probes) == pytest.approx((0.0, 0.1, 0.0, 0.0, 0.0, 0.2, 0.04))
     assert load.scheduler == pytest.approx(0.05)
-    light = Span(SECOND, SECOND, Overhead(), (0, 0.3e9, 0, 0, 0, 0))
-    library().load_learn(load, Level.HANDSHAKE, light, 1.0)
-    assert tuple(load.probes) == pytest.approx((0.0, 0.3, 0.0, 0.0, 0.2, 0.04))
+    light = Span(SECOND, SECOND, Overhead(), (0, 0.3e9, 0, 0, 0, 0, 0))
+    library().load_learn(load, Level.SIGNATURE, light, 1.0)
+    assert tuple(load.probes) == pytest.approx((0.0, 0.3, 0.0, 0.0, 0.0, 0.2, 0.04))
     assert load.scheduler == pytest.approx(0.05)
