@@ -96,7 +96,7 @@ class Interval(NamedTuple):
         "part of recorded_ns in which records were boundaries, and samples split their CPU time",
     ]
     partial_ns: Annotated[
-        int, "part of handshake_observed_ns in which of their operations only signatures were recorded"
+        int, "part of handshake_observed_ns in which only signatures of their operations were seen"
     ] = 0
 
 

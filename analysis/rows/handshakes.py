@@ -48,7 +48,7 @@ def select(rows: Iterable[Handshake], group: Group) -> list[Handshake]:
 
 
 def most_told(rows: Sequence[Handshake]) -> list[Handshake]:
-    """The successful ones of which most is known: waits, else all operations, else the signature."""
+    """The successful ones of which most is known: waits, else all operations, else one."""
     good = [row for row in rows if row.outcome == "success"]
     detailed = [row for row in good if row.verify_ns >= 0]
     return [row for row in detailed if row.on_cpu_ns >= 0] or detailed or good

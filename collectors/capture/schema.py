@@ -303,7 +303,9 @@ class Handshake(NamedTuple):
     blocked_network_ns: Annotated[int, "wall time spent waiting for the peer; -1 = not measured"]
     blocked_other_ns: Annotated[int, "wall time spent waiting for anything else; -1 = not measured"]
     sign_ns: Annotated[int, "wall time in the signature"]
-    keygen_ns: Annotated[int, "wall time in ephemeral key generation; -1 = not measured (level signature)"]
+    keygen_ns: Annotated[
+        int, "wall time in ephemeral key generation; -1 = not measured (level signature)"
+    ]
     derive_ns: Annotated[int, "wall time in shared-secret computation; -1 = not measured"]
     verify_ns: Annotated[int, "wall time in signature checks; -1 = not measured"]
     certificate_ns: Annotated[int, "wall time in certificate chain checks; -1 = not measured"]

@@ -122,8 +122,8 @@ def _add_price_options(parser: argparse.ArgumentParser) -> None:
         "--level",
         type=level,
         metavar="LEVEL",
-        help="how much is probed: sample (CPU samples only), signature (and each handshake with its "
-        "signature), handshake (and all of its operations), flow "
+        help="how much is probed: sample (CPU samples only), signature (and each handshake with "
+        "its signature), handshake (and all of its operations), flow "
         "(and the ledger, without a probe in a command), command (and where a command is read and "
         "executed) or record (and the records of a command) (with a budget: record all the time if "
         "that fits, else flow all the time with --calibrate, else record in windows; without a "

@@ -197,7 +197,8 @@ int engine_go(struct engine *engine, const struct plan *plan, const struct targe
 		return -1;
 	if (level >= (int)LEVEL_SIGNATURE && !was_rare && attach_rare(engine, plan, target))
 		return -1;
-	if (has_details(level) && !had_details && uprobes_attach(engine, plan, target, LINKS_DETAILS))
+	if (has_details(level) && !had_details &&
+	    uprobes_attach(engine, plan, target, LINKS_DETAILS))
 		return -1;
 	engine->level = level;
 	if (engine->settings.sample_hz)

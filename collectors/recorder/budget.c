@@ -8,7 +8,7 @@
 #define SPARE 0.7   /* everything must cost this much less before a recording stops alternating */
 #define LIGHT_SHARE 0.75     /* of that for light time; the rest is for dense windows */
 #define CONNECTION_SHARE 0.5 /* of that for what only tells which connections ended */
-#define FEW_CPUS 0.5   /* below, each handshake counts: dense windows would have too few of them */
+#define FEW_CPUS 0.5 /* below, each handshake counts: dense windows would have too few of them */
 #define CLOSE_MARGIN 0.95 /* and this much if all handshakes need it */
 #define CLOSE_SHARE 0.95
 #define SHORT_PART 0.3	/* of the weight that a window of a second has, at least */

@@ -42,7 +42,7 @@ struct meter {
 	double tick_ns;	       /* of a sample; those of idle CPUs run no program */
 	struct hit_price hit_price;
 	double usual_in_situ; /* by what the target used in the last look that was long enough */
-	int statistics_fd; /* -1: the kernel does not time the programs for it */
+	int statistics_fd;    /* -1: the kernel does not time the programs for it */
 	int reader_pid;
 	u64 reader_read_ns, reader_ns; /* its clock when it was read last; this target's part */
 };

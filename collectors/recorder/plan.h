@@ -58,7 +58,7 @@ struct plan_site {
 	bool is_dense;	 /* a command may cross it: attached with the ledger */
 	int lowest;	 /* level from which on it is attached; of dense ones flow */
 	bool is_covered; /* by events of sockets, where this host has them */
-	u64 offset;	    /* in the file */
+	u64 offset;	 /* in the file */
 	u64 cookie;
 	double price_ns; /* of a hit in a loop, without its program */
 	u8 code[PLAN_CODE_MOST];

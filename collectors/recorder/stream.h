@@ -85,7 +85,7 @@ struct stream_start {
 	u32 switch_has_state; /* 1: sched_switch passes the state of the thread that leaves */
 	u16 network_bits;     /* of a client's IPv4 address in handshakes; 0: no address at all */
 	u16 network6_bits;    /* of an IPv6 address */
-	char level[16];	      /* what is recorded: sample, signature, handshake, flow, command, record */
+	char level[16]; /* what is recorded: sample, signature, handshake, flow, command, record */
 	char hostname[72];
 	char kernel[72];
 	char machine[16];

@@ -56,8 +56,8 @@ class StackStore:
         self._last_frame = self._last_stack = ids_before(target_id)
         self._addresses_of = addresses_of
         self._symbolizer = symbolizer
-        # Frame ids by address, of the process and of the kernel: most frames of a new stack are known,
-        # and are looked up without a step of Python for each.
+        # Frame ids by address, of the process and of the kernel: most frames of a new stack are
+        # known, and are looked up without a step of Python for each.
         self._frames: tuple[dict[int, int], dict[int, int]] = ({}, {})
         self._unnamed: dict[_Address, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}

@@ -107,7 +107,9 @@ def test_operations_that_nobody_saw_do_not_make_the_others_shorter(demo_tables: 
     ]
     unseen = {window.window_id for window in windows if window.level == "signature"}
     shakes = [
-        row._replace(keygen_ns=-1, derive_ns=-1, verify_ns=-1, certificate_ns=-1) if row.window_id in unseen else row
+        row._replace(keygen_ns=-1, derive_ns=-1, verify_ns=-1, certificate_ns=-1)
+        if row.window_id in unseen
+        else row
         for row in demo_tables.handshakes
     ]
     tables = dataclasses.replace(demo_tables, windows=windows, handshakes=shakes)

@@ -135,7 +135,9 @@ def test_levels_add_probes(server: Target) -> None:
     sizes = [len(plan(server, definitions, level).sites) for level in Level]
     sample, signature, handshake, connection, flow, command, record = sizes
     # Debian's build hides the functions that level flow adds: those called to wait.
-    assert sample < signature < handshake < connection == flow < command < record, "each level adds something"
+    assert sample < signature < handshake < connection == flow < command < record, (
+        "each level adds something"
+    )
 
 
 def test_server_definitions_are_optional(

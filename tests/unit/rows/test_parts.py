@@ -285,8 +285,9 @@ def test_operations_that_were_not_recorded_are_no_part() -> None:
         1, 1, 5, 0, 1000, -1, -1, -1, -1, 300, 40, 60, 80, 20, 3, 2, "success", "TLSv1.3", "A",
         "X25519", 1,
     )  # fmt: skip
-    missing = {"keygen_ns": -1, "derive_ns": -1, "verify_ns": -1, "certificate_ns": -1}
-    unknown = known._replace(handshake_id=2, end_ns=1200, **missing)
+    unknown = known._replace(
+        handshake_id=2, end_ns=1200, keygen_ns=-1, derive_ns=-1, verify_ns=-1, certificate_ns=-1
+    )
 
     def split(*rows: Handshake) -> dict[str, float]:
         table = handshakes.summarize(GROUP, rows, cover([], ()), ALONE)

@@ -9,7 +9,6 @@ from tlstax.probes.model import Level
 from tlstax.tests.unit.recording.budget.budget_in_c import (
     CLOSE_MARGIN,
     FEW_CPUS,
-    MARGIN,
     FLOOR_CPUS,
     LONGEST_CYCLE_NS,
     MARGIN,
@@ -92,7 +91,9 @@ def test_all_handshakes_of_a_lightly_loaded_server_come_before_dense_windows() -
 
 def test_events_of_other_processes_keep_an_idle_server_from_being_recorded_all_the_time() -> None:
     """They cost the same whatever the server does: 4 ms a second are most of 5 % of 0.1 CPUs."""
-    idle = load_of((0.0,) * len(Level), cpus=0.001, samples=0.0003, watch=0.0003, cut_ns=MS, turn_ns=5 * MS)
+    idle = load_of(
+        (0.0,) * len(Level), cpus=0.001, samples=0.0003, watch=0.0003, cut_ns=MS, turn_ns=5 * MS
+    )
     assert chosen(idle, 0.05, Level.RECORD).is_continuous
     idle.neighbours = 0.004
     choice = chosen(idle, 0.05, Level.RECORD)
