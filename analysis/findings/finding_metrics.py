@@ -21,6 +21,7 @@ from tlstax.analysis.findings.library_metrics import add_texts
 from tlstax.analysis.findings.metric_labels import COMPUTED, PER_CONNECTION, PER_HANDSHAKE
 from tlstax.analysis.findings.outcome_metrics import add_outcomes
 from tlstax.analysis.findings.window_metrics import (
+    CHECKING_PHASES,
     CONNECTING_PHASES,
     RECORD_CRYPTO,
     SAVED_PHASES,
@@ -32,7 +33,7 @@ from tlstax.analysis.findings.window_metrics import (
 )
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics.units import Floats
-from tlstax.collectors.capture.vocabulary import CHECKING_PHASES, HANDSHAKE_PHASES
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
 _WAITS: Final = (
     "commit", "table_lock", "adaptive_hash", "disk_read", "row_lock", "name_lookup",

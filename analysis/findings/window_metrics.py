@@ -32,6 +32,8 @@ from tlstax.collectors.capture.vocabulary import (
 
 RECORD_PHASES: Final = ("record_read", "record_write")
 CONNECTING_PHASES: Final = (*HANDSHAKE_PHASES, "connect", "disconnect")
+CHECKING_PHASES: Final = ("verify", "certificate")
+"""What is done in a handshake for a client that has a certificate."""
 SAVED_PHASES: Final = ("sign", "verify", "certificate")
 """What a resumed handshake does not do. TLS 1.3 still makes and combines ephemeral keys."""
 RECORD_CRYPTO: Final = ("cipher", "digest", "record_crypto")

@@ -95,9 +95,7 @@ class Interval(NamedTuple):
         int,
         "part of recorded_ns in which records were boundaries, and samples split their CPU time",
     ]
-    partial_ns: Annotated[
-        int, "part of handshake_observed_ns in which only signatures of their operations were seen"
-    ] = 0
+    partial_ns: Annotated[int, "part of handshake_observed_ns with signatures alone"] = 0
 
 
 class Ledger(NamedTuple):
@@ -150,9 +148,7 @@ class Handshake(NamedTuple):
     derive_ns: Annotated[int, "wall time in shared-secret computation"]
     verify_ns: Annotated[int, "wall time in signature checks"]
     certificate_ns: Annotated[int, "wall time in certificate chain checks"]
-    partial_count: Annotated[
-        int, "successful handshakes of whose operations only the signature was measured"
-    ] = 0
+    partial_count: Annotated[int, "successful handshakes with sign_ns alone"] = 0
 
 
 class PhaseLatency(NamedTuple):

@@ -49,10 +49,7 @@ PHASES = tuple(term.name for term in PHASE_TERMS)
 HANDSHAKE_SUB_PHASES = ("sign", "keygen", "derive", "verify", "certificate")
 ASYMMETRIC_PHASES = ("sign", "keygen", "derive", "verify")
 HANDSHAKE_PHASES = ("handshake", *HANDSHAKE_SUB_PHASES)
-CHECKING_PHASES = ("verify", "certificate")
-"""What is done in a handshake for a client that has a certificate."""
-DETAIL_PHASES = ("keygen", "derive", *CHECKING_PHASES)
-"""The parts of a handshake that level signature leaves out."""
+DETAIL_PHASES = HANDSHAKE_SUB_PHASES[1:]  # those that level signature leaves out
 
 STATE_TERMS = (
     Term("on_cpu", "running on a CPU, including interrupts during that time"),
