@@ -118,8 +118,10 @@ def test_where_they_are_recorded_none_is_missing(recorded: Recorded) -> None:
     if not off:
         assert recorded.seen_count >= 0.98 * recorded.accepted_count
     assert {row.outcome for row in recorded.handshakes} == {"success"}
-    assert all(row.sign_ns > 0 and row.keygen_ns > 0 for row in recorded.handshakes)
-    assert all(row.derive_ns > 0 and row.group_name != "unknown" for row in recorded.handshakes)
+    assert all(row.sign_ns > 0 and row.group_name != "unknown" for row in recorded.handshakes)
+    detailed = [row for row in recorded.handshakes if row.verify_ns >= 0]
+    assert detailed, "the trial has all operations"
+    assert all(row.keygen_ns > 0 and row.derive_ns > 0 for row in detailed)
 
 
 def test_dense_windows_go_on_beside_them(recorded: Recorded) -> None:

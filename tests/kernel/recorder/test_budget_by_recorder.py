@@ -264,7 +264,8 @@ def test_light_time_is_timed_until_the_cost_of_a_hit_is_known(
     """A trial of 0.2 s meets some dozen hits of few handshakes, and thousands of a busy server."""
     code, said, stream = run("--budget", "3%")
     assert code == OK, said
-    # On some hosts samples alone fit for so few handshakes, or everything does.
-    few = [one for one in light_windows(stream.read_bytes()) if one.level != b"sample"]
+    # On some hosts samples alone fit for so few handshakes, or nothing, or everything does.
+    windows = light_windows(stream.read_bytes())
+    few = [one for one in windows if one.level not in (b"sample", b"none")]
     assert all(window.timed for window in few[:1])
     assert not light_windows(alternated.stream)[-1].timed

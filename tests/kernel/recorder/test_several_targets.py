@@ -144,7 +144,7 @@ def test_each_has_its_own_budget(
 
 
 @pytest.mark.timing
-@pytest.mark.parametrize(("count", "levels"), [(1, {b"record", b"handshake"}), (6, {b"record"})])
+@pytest.mark.parametrize(("count", "levels"), [(1, {b"record", b"signature"}), (6, {b"record"})])
 def test_who_reads_is_paid_for_in_equal_parts(
     started: Started, program: Path, record_all: Callable[..., Process], spawn: Record,
     tmp_path: Path, count: int, levels: set[bytes],

@@ -99,6 +99,22 @@ def test_a_host_whose_records_nobody_saw_is_not_cheap(
     assert found == pytest.approx({"db1": value, "db3": value})
 
 
+def test_latencies_count_by_the_time_in_which_their_phase_was_seen(tmp_path: Path) -> None:
+    """Half of a minute at level signature, a quarter with a ledger."""
+    row = interval(0, ledger_observed_ns=STEP_NS // 4, partial_ns=STEP_NS // 2)
+    phases = {"sign": 4, "derive": 2, "verify": 2, "handshake_wall": 4, "command": 1}
+    latencies = [
+        columns.PhaseLatency("db1", row.start_wall_ns, 1, phase, 8, 2, 40, [8]) for phase in phases
+    ]
+    store(tmp_path, "1m", columns.Interval, [row])
+    store(tmp_path, "1m", columns.PhaseLatency, latencies)
+    question = Question(tmp_path, tier="1m")
+    with question.ask(SPAN, "1m", [columns.Interval, columns.PhaseLatency]) as (engine, _):
+        found = engine.query("SELECT phase, observed_ns FROM phase_bucket").to_pylist()
+    seen = {line["phase"]: 4 * line["observed_ns"] // STEP_NS for line in found}
+    assert seen == phases
+
+
 def test_a_few_handshakes_that_stand_for_many_are_still_few(tmp_path: Path) -> None:
     # One handshake in a hundredth of the time stands for a hundred; 20 of them say something.
     seldom = {"ledger_observed_ns": STEP_NS // 100, "handshake_observed_ns": STEP_NS // 100}

@@ -82,6 +82,20 @@ def test_the_recorded_key_is_told_by_its_signature(storm: RecordingSelection) ->
         recorded.present_key(storm, replace(COSTS, keys={"ec:p256": COSTS.keys["ec:p256"]}))
 
 
+def test_checks_that_were_not_recorded_do_not_tell_of_certificates(
+    storm: RecordingSelection,
+) -> None:
+    """As at level signature; of handshakes with checks and without, those with them tell."""
+    assert recorded.handshake_facts(storm).mutual
+    shakes = storm.tables.handshakes
+    some = [row._replace(verify_ns=-1) if at % 3 else row for at, row in enumerate(shakes)]
+    partly = replace(storm, tables=replace(storm.tables, handshakes=some))
+    assert recorded.handshake_facts(partly) == recorded.handshake_facts(storm)
+    none = [row._replace(verify_ns=-1) for row in shakes]
+    with pytest.raises(TlstaxError, match="whether clients have certificates"):
+        recorded.handshake_facts(replace(storm, tables=replace(storm.tables, handshakes=none)))
+
+
 def test_another_key_changes_what_the_costs_say(storm: RecordingSelection) -> None:
     found = {}
     for name in ("rsa:2048", "rsa:4096", "ec:p256"):
