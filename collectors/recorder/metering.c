@@ -152,18 +152,26 @@ void meter_arm(const struct reading *before, const struct reading *after, struct
 	}
 }
 
-/* The run times of programs scatter: one of some hundred runs has an interrupt in it. */
-static void learn_bodies(const struct reading *before, const struct reading *after)
+/*
+ * The run times of programs scatter: one of some hundred runs has an interrupt in it. Spans
+ * overlap, as windows are looked at before they end: each run counts once.
+ */
+static void learn_bodies(const struct reading *now)
 {
+	static const struct reading nothing;
 	u64 runs;
 
 	for (int i = 0; i < 2; i++) {
-		double run_ns = runs_of(i ? KIND_LEAVE : KIND_ENTER, before, after, &runs);
-		double known = meter.body_runs[i] + (double)runs;
-		if (!runs)
+		double run_ns = runs_of(i ? KIND_LEAVE : KIND_ENTER, &nothing, now, &runs);
+		double more_ns = run_ns - meter.learned_ns[i];
+		double more = (double)runs - meter.learned_runs[i];
+		double known = meter.body_runs[i] + more;
+		if (more <= 0)
 			continue;
-		meter.body_ns[i] += (run_ns - meter.body_ns[i] * (double)runs) / known;
+		meter.body_ns[i] += (more_ns - meter.body_ns[i] * more) / known;
 		meter.body_runs[i] = known < BODY_RUNS_MOST ? known : BODY_RUNS_MOST;
+		meter.learned_ns[i] = run_ns;
+		meter.learned_runs[i] = (double)runs;
 	}
 }
 
@@ -255,7 +263,7 @@ void meter_span(const struct reading *before, const struct reading *after, int l
 			usual_in_situ((double)span->target_cpu_ns / (double)span->length_ns);
 	double in_situ = meter_in_situ();
 	double timed_ns = after->is_timed ? call_price()->timed_ns : 0;
-	learn_bodies(before, after);
+	learn_bodies(after);
 	for (u32 i = 0; i < session->plan.sites_count; i++) {
 		double price_ns = session->plan.sites[i].price_ns * in_situ +
 				  meter.body_ns[session->plan.sites[i].is_exit] + timed_ns;

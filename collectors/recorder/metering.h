@@ -34,12 +34,13 @@ struct meter {
 	clockid_t target_clock;
 	u8 kinds[PROGRAMS_MOST];
 	int levels[PLAN_SITES_MOST];
-	double body_ns[2];     /* of the programs at entries and exits, a run */
-	double body_runs[2];   /* that this is the mean of, BODY_RUNS_MOST at most */
-	double scheduler_rate; /* per CPU time of the target */
-	double neighbour_rate; /* per time */
-	bool is_rate_of_load;  /* it was measured while the target was not idle */
-	double tick_ns;	       /* of a sample; those of idle CPUs run no program */
+	double body_ns[2];   /* of the programs at entries and exits, a run */
+	double body_runs[2]; /* that this is the mean of, BODY_RUNS_MOST at most */
+	double learned_ns[2], learned_runs[2]; /* of all runs that are in it */
+	double scheduler_rate;		       /* per CPU time of the target */
+	double neighbour_rate;		       /* per time */
+	bool is_rate_of_load;		       /* it was measured while the target was not idle */
+	double tick_ns;			       /* of a sample; those of idle CPUs run no program */
 	struct hit_price hit_price;
 	double usual_in_situ; /* by what the target used in the last look that was long enough */
 	int statistics_fd;    /* -1: the kernel does not time the programs for it */

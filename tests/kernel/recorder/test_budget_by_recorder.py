@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -17,6 +17,7 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Effect, Handshake, Ledger, Thread, Window
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.frames import Reading, read_frames, record
+from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream_recording import import_stream
 from tlstax.tests.kernel.recorder_runs import (
     HANDSHAKES,
@@ -28,7 +29,6 @@ from tlstax.tests.kernel.recorder_runs import (
     Record,
     Started,
     await_attached,
-    frames_named,
     frames_of,
     last_of,
     plan_text,
@@ -252,9 +252,21 @@ def test_the_budget_is_in_the_stream_behind_the_trial(alternated: Alternated) ->
     assert budget.cycle_ns > budget.dense_ns
 
 
-def light_windows(stream: bytes) -> list[Any]:
-    """The windows between dense ones."""
-    return [one for one in frames_named("window", stream) if one.level != b"record"]
+KNOWN_RUNS = 2000
+"""Of the programs at entries and at exits: then their mean run time is known."""
+
+
+def light_windows(stream: bytes) -> list[tuple[bytes, bool, bool]]:
+    """Windows with probes between dense ones: level, whether timed, whether times were known."""
+    replay = Replay(io.BytesIO(stream))
+    found = []
+    while True:
+        runs = [replay.programs.get(name, (0, 0))[1] for name in ("on_enter", "on_leave")]
+        if not replay.next_window():
+            return found
+        level = bytes(replay.window.level)
+        if level not in (b"record", b"sample", b"none"):
+            found.append((level, bool(replay.window.timed), min(runs) >= KNOWN_RUNS))
 
 
 @pytest.mark.timing
@@ -265,7 +277,7 @@ def test_light_time_is_timed_until_the_cost_of_a_hit_is_known(
     code, said, stream = run("--budget", "3%")
     assert code == OK, said
     # On some hosts samples alone fit for so few handshakes, or nothing, or everything does.
-    windows = light_windows(stream.read_bytes())
-    few = [one for one in windows if one.level not in (b"sample", b"none")]
-    assert all(window.timed for window in few[:1])
-    assert not light_windows(alternated.stream)[-1].timed
+    few = light_windows(stream.read_bytes())
+    assert all(is_timed != is_known for _, is_timed, is_known in few[:1]), few
+    long = light_windows(alternated.stream)
+    assert long[-1][1:] == (False, True), long
