@@ -259,7 +259,7 @@ KNOWN_RUNS = 2000
 def light_windows(stream: bytes) -> list[tuple[bytes, bool, bool]]:
     """Windows with probes between dense ones: level, whether timed, whether times were known."""
     replay = Replay(io.BytesIO(stream))
-    found = []
+    found: list[tuple[bytes, bool, bool]] = []
     while True:
         runs = [replay.programs.get(name, (0, 0))[1] for name in ("on_enter", "on_leave")]
         if not replay.next_window():
