@@ -221,6 +221,7 @@ class Engine:
         if not self._is_dense:
             self.adopt_threads()
         self._attach_sites("connection", self._connections)
+        self._attach_sites("signature", self._rare)
         self._attach_sites("handshake", self._rare)
 
     def adopt_threads(self) -> None:
