@@ -122,8 +122,9 @@ def recorders(pid: int) -> list[str]:
 
 
 def last_picture(text: str) -> list[str]:
-    """The lines of the last whole picture."""
-    picture = text.rsplit("\x1b[H", 1)[-1].split("\x1b[J")[0]
+    """The lines of the last whole picture; of the next one the beginning may have arrived."""
+    whole = [part for part in text.split("\x1b[H") if "\x1b[J" in part]
+    picture = whole[-1].split("\x1b[J")[0]
     return [ESCAPES.sub("", line).rstrip() for line in picture.split("\r\n")]
 
 
