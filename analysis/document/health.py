@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Data quality, shown above the first number: losses, closure, overhead, symbols."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from tlstax.analysis.classify.composition import Stacks, symbol_quality
@@ -15,6 +15,7 @@ from tlstax.analysis.model.trust import (
     LossLine,
     Observer,
     ProbeLine,
+    SendCost,
     Symbols,
 )
 from tlstax.analysis.rows import untracked
@@ -140,7 +141,27 @@ def observe(tables: Tables) -> Observer:
         hit_cost_low_ns=_fact(tables, "hit_cost_low_ns"),
         hit_cost_high_ns=_fact(tables, "hit_cost_high_ns"),
         hit_cost_pair_count=_fact(tables, "hit_cost_pair_count"),
+        send_cost=send_cost(tables.meta),
         effects=effects(tables),
+    )
+
+
+def send_cost(meta: Mapping[str, str]) -> SendCost | None:
+    """What recording costs for a send; None: it was not measured."""
+    if "send_cost_ns" not in meta:
+        return None
+    ends = ("", "low_", "high_")
+    server = [float(meta[f"send_cost_{end}ns"]) for end in ends]
+    has_clients = "send_host_cost_ns" in meta
+    host = [float(meta[f"send_host_cost_{end}ns"]) for end in ends] if has_clients else [None] * 3
+    without_ns = float(meta["send_cpu_ns"])
+    return SendCost(
+        *server,
+        without_ns,
+        server[0] / without_ns if without_ns else None,
+        int(meta["send_cost_pair_count"]),
+        *host,
+        host_is_used=meta.get("send_host_cost_is_used") == "1",
     )
 
 

@@ -97,6 +97,29 @@ class EffectLine:
 
 
 @dataclass(frozen=True)
+class SendCost:
+    """What a send of the server takes more while it is recorded.
+
+    Medians of pairs of short stretches with recording and without, before the recording.
+    """
+
+    server_ns: Annotated[float, "the server's CPU time, more"]
+    server_low_ns: Annotated[float, "lower end of its 95 % interval"]
+    server_high_ns: Annotated[float, "upper end of its 95 % interval"]
+    without_ns: Annotated[float, "the server's CPU time without recording"]
+    server_share: Annotated[float | None, "server_ns of without_ns; null = it used none"]
+    pair_count: Annotated[int, "pairs of stretches"]
+    host_ns: Annotated[
+        float | None,
+        "CPU time of the server and its clients on this host, more; null = no client was seen, or "
+        "others sent that do not wait for the server",
+    ] = None
+    host_low_ns: Annotated[float | None, "lower end of its 95 % interval"] = None
+    host_high_ns: Annotated[float | None, "upper end of its 95 % interval"] = None
+    host_is_used: Annotated[bool, "what clients pay is told by host_ns; false = uncertain"] = False
+
+
+@dataclass(frozen=True)
 class Observer:
     """The overhead of the measurement."""
 
@@ -131,8 +154,9 @@ class Observer:
     budget_choice: Annotated[str, "how the budget was planned, in a sentence; '' = no budget"] = ""
     hit_cost_source: Annotated[
         str,
-        "where the overhead has the cost of a probe hit from: measured (in the server), default "
-        "(of a loop on the host, multiplied); '' = not recorded",
+        "where the overhead has the cost of a probe hit from: measured (in the server), scaled "
+        "(with all that recording costs, to what was measured in the server), default (of a loop "
+        "on the host, multiplied); '' = not recorded",
     ] = ""
     hit_cost_ns: Annotated[
         float | None,
@@ -142,6 +166,9 @@ class Observer:
     hit_cost_low_ns: Annotated[float | None, "lower end of its 95 % interval"] = None
     hit_cost_high_ns: Annotated[float | None, "upper end of its 95 % interval"] = None
     hit_cost_pair_count: Annotated[float | None, "pairs of stretches"] = None
+    send_cost: Annotated[
+        SendCost | None, "what recording costs for a send, measured; null = not measured"
+    ] = None
     effects: Annotated[list[EffectLine], "predicted and observed by part, then in total (last)"] = (
         field(default_factory=list)
     )

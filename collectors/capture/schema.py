@@ -54,12 +54,23 @@ META_KEYS: Final = {
     "predicted_sample_share": "the part of the expected overhead for CPU samples",
     "predicted_engine_share": "the part of the expected overhead for the tlstax process",
     "hit_cost_source": "where the overhead has the cost of a probe hit from: measured (in the "
-    "server) or default (of a loop on the host, multiplied)",
+    "server), scaled (with all that recording costs, to what was measured in the server) or "
+    "default (of a loop on the host, multiplied)",
     "hit_cost_ns": "measured cost of a probe hit in the server, its program included; absent = "
     "not measured",
     "hit_cost_low_ns": "lower end of its 95 % interval",
     "hit_cost_high_ns": "upper end of its 95 % interval",
     "hit_cost_pair_count": "pairs of stretches with and without probes that it is the median of",
+    "send_cost_ns": "the server's CPU time that a send takes more while it is recorded, measured "
+    "before the recording; absent = not measured",
+    "send_cost_low_ns": "lower end of its 95 % interval",
+    "send_cost_high_ns": "upper end of its 95 % interval",
+    "send_host_cost_ns": "the same of the server and its clients on this host; absent = none",
+    "send_host_cost_low_ns": "lower end of its 95 % interval",
+    "send_host_cost_high_ns": "upper end of its 95 % interval",
+    "send_host_cost_is_used": "1: what clients pay is told by it; 0: it is too uncertain",
+    "send_cpu_ns": "the server's CPU time that a send takes while it is not recorded",
+    "send_cost_pair_count": "pairs of stretches with and without recording that these are of",
     "start_cpu_ns": "CPU time of tlstax before the first window: planning, loading, attaching",
     "end_cpu_ns": "CPU time of tlstax after the last window: the last of peers, naming functions",
     "recorded_with": "pids that the same recorder recorded, too: CPU time of tlstax is this "

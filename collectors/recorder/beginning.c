@@ -13,6 +13,7 @@
 #include "session.h"
 #include "start.h"
 #include "watchdog.h"
+#include "whole_stretches.h"
 
 /* Flow or record, by what their events would cost: before anything of a ledger is attached. */
 static void choose_level(struct options *options)
@@ -81,7 +82,7 @@ static int start_recording(void)
 			    "the queue is too small for the accounts of all threads: "
 			    "give more than --queue %zuK",
 			    options->queue_bytes >> 10);
-	price_put();
+	whole_put();
 	session->progress = PROGRESS_RECORDING;
 	return 0;
 }
@@ -95,7 +96,7 @@ static int attach(void)
 	call_price_measure();
 	statistics_turn(true);
 	if (engine_attach(engine, &session->plan, &session->target, (int)engine->settings.level) ||
-	    stretches_attach() || price_measure() ||
+	    stretches_attach() || whole_measure() ||
 	    start_put(engine, &session->plan, &session->target, &session->options,
 		      session->plan_text, session->plan_bytes))
 		return -1;

@@ -6,19 +6,14 @@
  * All else is the same in both. So what a send costs more CPU time with the probes, times sends a
  * hit, is the price of a hit, with its program. Less the program, as the kernel timed it, and over
  * the price in a loop it is the factor that a plan's prices are multiplied with. Both are medians
- * over the pairs, with an interval by order statistics: nothing is assumed of how they scatter, and
- * drift that is slower than a pair has no part in them.
+ * over the pairs (median.h).
  *
  * Arithmetic: nothing here reads a clock or attaches a probe.
  */
 #ifndef TLSTAX_HIT_PRICE_H
 #define TLSTAX_HIT_PRICE_H
 
-#include "types.h"
-
-/* An estimate needs 8 pairs. Of fewer than 16, those with an interval narrow enough to be used
- * would too often be those that are wrong. */
-enum { PRICE_PAIRS_LEAST = 8, PRICE_PAIRS_USED = 16, PRICE_PAIRS_MOST = 32 };
+#include "median.h"
 
 /* A stretch with nothing but the target's own work is thinner than this. */
 #define PRICE_SENDS_LEAST 200.0
@@ -34,8 +29,8 @@ struct price_arm {
 
 struct hit_price {
 	u32 pairs_count;
-	double hits_ns[PRICE_PAIRS_MOST], factors[PRICE_PAIRS_MOST]; /* of each pair */
-	double hit_ns, low_ns, high_ns; /* of a hit with its program; from the least pairs on */
+	double hits_ns[PAIRS_MOST], factors[PAIRS_MOST]; /* of each pair */
+	struct median hit; /* of a hit with its program, ns; from the least pairs on */
 	double factor;
 	bool is_measured; /* certain enough to be used */
 };

@@ -12,6 +12,8 @@
 #define meter (session->meter)
 #define BODY_RUNS_MOST 2000.0 /* later ones count as much as so many, so that it follows */
 
+enum { TIMED_EVERY = 31 };
+
 enum kind { KIND_SCHEDULER, KIND_SAMPLE, KIND_ENTER, KIND_LEAVE };
 
 void statistics_turn(bool on)
@@ -175,12 +177,32 @@ static void learn_bodies(const struct reading *now)
 	}
 }
 
+static bool bodies_are_known(void)
+{
+	return meter.body_runs[0] >= BODY_RUNS_MOST && meter.body_runs[1] >= BODY_RUNS_MOST;
+}
+
 void statistics_at(int level)
 {
-	bool is_known =
-		meter.body_runs[0] >= BODY_RUNS_MOST && meter.body_runs[1] >= BODY_RUNS_MOST;
+	meter.saw_load = false;
+	statistics_turn(has_ledger(level) || (level >= LEVEL_SIGNATURE && !bodies_are_known()));
+}
 
-	statistics_turn(has_ledger(level) || (level >= LEVEL_SIGNATURE && !is_known));
+void statistics_saw(const struct reading *from, const struct reading *to, u64 number)
+{
+	u64 cpu_ns = to->target_cpu_ns - from->target_cpu_ns, span_ns = to->time_ns - from->time_ns;
+
+	if (number % TIMED_EVERY == 0)
+		meter.saw_load = false;
+	else if (statistics_are_on() && (double)cpu_ns >= FLOOR_CPUS * (double)span_ns)
+		meter.saw_load = true;
+}
+
+void statistics_sparingly(void)
+{
+	bool lacks_hits = session->options.budget > 0 && !bodies_are_known();
+
+	statistics_turn(!meter.saw_load || lacks_hits);
 }
 
 /* The part of these runs at events of other processes, for which programs return at once. */
@@ -247,6 +269,23 @@ static double sample_cost(const struct reading *before, const struct reading *af
 	return ticks * meter.tick_ns;
 }
 
+/* Prices as they were measured in the target, all together. */
+static void as_measured(u32 events, struct span *span)
+{
+	const struct whole_price *whole = &meter.whole_price;
+
+	if (whole->is_server_used) {
+		for (int i = 0; i < LEVELS; i++)
+			span->by_level_ns[i] *= whole->ratio;
+		span->spent.probes_ns *= whole->ratio;
+		span->spent.scheduler_ns *= whole->ratio;
+	}
+	if (whole->is_host_used) {
+		double others_ns = span->spent.neighbours_ns + whole->event_ns * events;
+		span->spent.neighbours_ns = others_ns > 0 ? others_ns : 0;
+	}
+}
+
 void meter_span(const struct reading *before, const struct reading *after, int level,
 		struct span *span)
 {
@@ -272,6 +311,7 @@ void meter_span(const struct reading *before, const struct reading *after, int l
 		span->spent.probes_ns += hits * price_ns;
 	}
 	scheduler_cost(before, after, level, span, floor_ns);
+	as_measured(after->events - before->events, span);
 	span->spent.samples_ns = sample_cost(before, after, level, span->length_ns);
 	span->spent.recorder_ns = (double)(after->own_cpu_ns - before->own_cpu_ns);
 }

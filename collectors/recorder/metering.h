@@ -6,8 +6,9 @@
  * program, timed by the kernel in the target. The cost of scheduler events and samples is the run
  * time of their programs, which the kernel counts only while its statistics are on, and what a call
  * of a program costs beyond it (call_price.h); in between the last rates, per CPU time of the
- * target, remain in use. The recorder's own cost is the CPU time of its processes, and of the one
- * that reads the stream on this host.
+ * target, remain in use. Where it was measured what all of this costs in the target
+ * (whole_price.h), it is multiplied to be that. The recorder's own cost is the CPU time of its
+ * processes, and of the one that reads the stream on this host.
  */
 #ifndef TLSTAX_METERING_H
 #define TLSTAX_METERING_H
@@ -15,6 +16,7 @@
 #include "budget.h"
 #include "engine.h"
 #include "hit_price.h"
+#include "whole_price.h"
 
 /* The same of a program that returns at once: 64 to 81 ns on a saturated host, 61 in a loop. */
 #define IDLE_IN_SITU 1.2
@@ -42,7 +44,9 @@ struct meter {
 	bool is_rate_of_load;		       /* it was measured while the target was not idle */
 	double tick_ns;			       /* of a sample; those of idle CPUs run no program */
 	struct hit_price hit_price;
+	struct whole_price whole_price;
 	double usual_in_situ; /* by what the target used in the last look that was long enough */
+	bool saw_load;	      /* since the kernel timed the programs last */
 	int statistics_fd;    /* -1: the kernel does not time the programs for it */
 	int reader_pid;
 	u64 reader_read_ns, reader_ns; /* its clock when it was read last; this target's part */
@@ -80,5 +84,13 @@ bool statistics_are_on(void);
 /* Those of a level: a trial of a lightly loaded target has few hits, so what follows it is timed
  * until they are many. */
 void statistics_at(int level);
+
+/*
+ * In a recording all the time they are on in one of 31 windows, and until the target was busy in
+ * one, as what timing takes is a part of what the ledger costs. A window ends, of which so many
+ * were before; what is on in the next one.
+ */
+void statistics_saw(const struct reading *from, const struct reading *to, u64 number);
+void statistics_sparingly(void);
 
 #endif

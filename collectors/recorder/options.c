@@ -37,9 +37,9 @@ static const char help[] =
 	"                   with stretches, else record in dense windows\n"
 	"  --floor-cpus N   with --budget: CPUs that the process counts as using at least (0.1)\n"
 	"  --or-everything  if nothing fits the budget, record everything without a limit\n"
-	"  --measure-hits   at level record: measure what a probe hit costs in the process, in "
-	"short\n"
-	"                   stretches with its probes and without, if its load is enough for that\n"
+	"  --measure-cost   measure what recording costs the process, in short stretches with it\n"
+	"                   and without, if the load is enough for that; with --budget what a\n"
+	"                   probe hit costs, at level record\n"
 	"  --client-networks BITS,BITS6  keep so many bits of the clients' addresses with their\n"
 	"                   handshakes: 1 to 32 of IPv4, 1 to 128 of IPv6 (none)\n"
 	"  --reader N       with --budget: count the CPU time of this process, which reads, too\n"
@@ -75,7 +75,7 @@ static const struct option names[] = {
 	{"budget", required_argument, NULL, 'b'},
 	{"reader", required_argument, NULL, 'e'},
 	{"or-everything", no_argument, NULL, 'n'},
-	{"measure-hits", no_argument, NULL, 'M'},
+	{"measure-cost", no_argument, NULL, 'M'},
 	{"slots", required_argument, NULL, 't'},
 	{"level", required_argument, NULL, 'l'},
 	{"queue", required_argument, NULL, 'q'},
@@ -236,7 +236,7 @@ static bool take(struct options *options, int letter, const char *value)
 		options->or_everything = true;
 		return true;
 	case 'M':
-		options->measures_hits = true;
+		options->measures_cost = true;
 		return true;
 	case 'g':
 		options->chooses_level = true;

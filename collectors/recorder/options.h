@@ -16,7 +16,7 @@ struct options {
 	double budget;	    /* share of the target's CPU time; 0: none */
 	double floor_cpus;  /* of which the budget is a share at least */
 	bool chooses_level; /* flow or record, by what they cost */
-	bool measures_hits; /* what one costs in the target */
+	bool measures_cost; /* what recording costs in the target */
 	bool or_everything; /* record everything if nothing fits the budget */
 	int reader;	    /* process whose CPU time counts, too; 0: none */
 	u32 sample_hz;

@@ -28,9 +28,6 @@ struct price_stretches {
 	struct price_arm without;
 };
 
-/* Before the recording: measure, if it is without a budget. -1: probes are refused. */
-int price_measure(void);
-
 /* Whether the next dense window should be half of a pair. */
 bool price_is_wanted(void);
 

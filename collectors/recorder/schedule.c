@@ -14,10 +14,6 @@
 #define STRETCH_LOOK_NS (20 * NS_PER_MS)
 #define STRETCH_LATER_NS (500 * NS_PER_MS) /* after one for which there was no room */
 
-/* Without a budget the kernel times the programs in the first of so many windows, until the target
- * was busy in one. */
-enum { TIMED_EVERY = 31 };
-
 /* The counters now. */
 void read_now(void)
 {
@@ -160,13 +156,18 @@ int follow(struct step step, bool is_cut)
 	return rises && price_is_wanted() ? price_begin(step) : enter(step);
 }
 
+/* Without a budget, or where everything fits into it. */
+static bool is_all_the_time(void)
+{
+	return state.budget <= 0 || is_continuous(&state.pace.choice);
+}
+
 /* What calibration stretches need between them is on where there can be any. */
 static int follow_with_stretches(void)
 {
 	if (state.stretch.begins || state.stretch.is_on)
 		return 0;
-	return stretches_follow(state.level == state.most &&
-				(state.budget <= 0 || is_continuous(&state.pace.choice)));
+	return stretches_follow(state.level == state.most && is_all_the_time());
 }
 
 int enter(struct step step)
@@ -176,7 +177,10 @@ int enter(struct step step)
 
 	if (turn(step.level) || follow_with_stretches())
 		return -1;
-	statistics_at(step.level);
+	if (step.level == before && is_all_the_time())
+		statistics_sparingly();
+	else
+		statistics_at(step.level);
 	if (rises) {
 		read_now();
 		if (!cut(before, EDGE_RESTART))
@@ -194,6 +198,7 @@ static int end_window(void)
 	struct span span;
 
 	read_now();
+	statistics_saw(&state.sent, &state.now, state.windows->number);
 	price_window_ended();
 	settle(&span);
 	u64 reader_ns = meter_reader_ns();
@@ -215,14 +220,9 @@ static int end_window(void)
 static int go_on(void)
 {
 	read_now();
-	u64 cpu_ns = state.now.target_cpu_ns - state.sent.target_cpu_ns,
-	    span_ns = state.now.time_ns - state.sent.time_ns;
-	if (state.windows->number % TIMED_EVERY == 0)
-		state.saw_load = false;
-	else if (statistics_are_on() && (double)cpu_ns >= FLOOR_CPUS * (double)span_ns)
-		state.saw_load = true;
+	statistics_saw(&state.sent, &state.now, state.windows->number);
 	cut(state.level, EDGE_INNER);
-	statistics_turn(!state.saw_load);
+	statistics_sparingly();
 	/* Who asked for its end waits for that: it comes as soon as there is room. */
 	state.next_ns = monotonic_ns() + (state.asked_ns ? RETRY_NS : state.options->window_ns);
 	return 0;

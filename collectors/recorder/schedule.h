@@ -39,7 +39,6 @@ struct schedule {
 	struct reading sent, settled, watched, now;
 	int lapsed_level; /* what is on again after a lapse */
 	bool is_lapsed;	  /* everything is detached: see schedule_lapse() */
-	bool saw_load;	  /* since the kernel timed the programs last */
 	bool is_read;	  /* the last window was */
 	struct price_stretches price;
 	/* The calibration stretch that is under way. */

@@ -11,10 +11,11 @@
 
 #include "counts.h"
 #include "functions.h"
+#include "stream_prices.h"
 
 enum {
 	STREAM_MAGIC = 0x78736c74, /* "tlsx" */
-	STREAM_VERSION = 9,
+	STREAM_VERSION = 10,
 	STREAM_FRAME_MOST = 65536, /* bytes behind the head of a frame */
 	STREAM_SPANS_MOST = 512,   /* functions of roles in a plan */
 	STREAM_TARGETS_MOST = 16,  /* processes that one recorder records */
@@ -45,6 +46,7 @@ enum stream_type {
 	STREAM_FUNCTION_TIME = 21, /* struct stream_function_time: buckets that changed */
 	STREAM_FUNCTION_LOSS = 22, /* struct stream_function_loss: with functions, once a window */
 	STREAM_HIT_PRICE = 23,	   /* struct stream_hit_price: when it was estimated (anew) */
+	STREAM_WHOLE_PRICE = 24,   /* struct stream_whole_price: before the first window */
 	STREAM_FACT = 32,	   /* struct stream_fact, a name and a text: answers to --serve */
 	STREAM_LINK = 33,	   /* struct stream_fact, a name and where that link leads to */
 	STREAM_FILE = 34,	   /* struct stream_file: a mapped file, of which parts follow */
@@ -236,35 +238,6 @@ struct stream_window {
 	u64 part_ns[3];	  /* then: CPU time of reading, executing and answering them */
 	u64 suspended_ns; /* the host, since the recorder started: in no other time */
 	char level[16];	  /* what was on: that of START, or with a budget less, or none */
-};
-
-/* How a budget is used, by a trial: CPU times are for a second, levels as in START. */
-struct stream_budget {
-	u64 share_ppm; /* of the target's CPU time that measuring may cost; 0: nothing fitted, and
-			* there is no limit */
-	u64 base_ns;   /* CPU time that it is a share of: the target's, or a least one */
-	u64 dense_ns;  /* length of the windows in which everything is on */
-	u64 cycle_ns;  /* from one to the next; not more than dense_ns: all the time */
-	u64 probes_ns; /* expected overhead */
-	u64 scheduler_ns;  /* of its own events */
-	u64 neighbours_ns; /* of those of other processes */
-	u64 samples_ns;
-	u64 recorder_ns;
-	u64 level_base_ns; /* the same while the level was chosen; 0: it was given */
-	u64 flow_ns;	   /* what the ledger's events were then expected to cost at level flow */
-	u64 record_ns;	   /* and at level record */
-	char dense[16];	   /* what is on in these windows, or all the time */
-	char light[16];	   /* and between them */
-};
-
-/* What a probe hit costs in the target, by stretches with its probes and without. */
-struct stream_hit_price {
-	u64 pairs_count; /* of stretches */
-	u64 hit_ns;	 /* with its program: median of the pairs */
-	s64 low_ns;	 /* of its 95 % interval */
-	s64 high_ns;
-	u64 factor_ppm; /* of its price in a loop that a trap costs; 0: none */
-	u64 is_used;	/* 1: for what windows cost from here on; 0: it is not certain enough */
 };
 
 /* What the probes of a function cost, measured before they were attached. */

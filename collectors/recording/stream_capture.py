@@ -154,7 +154,7 @@ class StreamRows:
         shares = self._predicted if budget is None else shares_of_budget(budget)
         for key, value in shares.items():
             yield schema.Meta(key, f"{value:.6f}")
-        yield from hit_cost_facts(self.replay.hit_price)
+        yield from hit_cost_facts(self.replay.hit_price, self.replay.whole_price)
         if budget is not None and budget.share_ppm:
             yield schema.Meta("budget_share", f"{budget.share_ppm / 1e6:g}")
             yield schema.Meta("budget_choice", budget_summary(budget))

@@ -182,7 +182,7 @@ def show_own_words(name: str, figures: Figures) -> None:
             f"said / measured {median(said_us) / median(measured_us):.2f}",
         )
     for words, count in Counter(run.hit_words or "not told" for run in figures.under).items():
-        print(f"  a hit: {words}" + (f", {count} times" if count > 1 else ""))
+        print(f"  prices: {words}" + (f", {count} times" if count > 1 else ""))
 
 
 def bench_server(name: str, options: argparse.Namespace) -> None:

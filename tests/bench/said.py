@@ -58,10 +58,12 @@ def plan_of(pid: int, folder: Path) -> Path:
 
 
 @contextmanager
-def recorded(pid: int, plan: Path, stream: Path, measures_hits: bool) -> Iterator[None]:
+def recorded(
+    pid: int, plan: Path, stream: Path, window: str, measures_cost: bool
+) -> Iterator[None]:
     """The recorder, attached; SystemExit with what it said when it fails."""
-    command = [str(recorder_path()), "--plan", str(plan), "--pid", str(pid), "--window", "500ms"]
-    command += ["--output", str(stream), *(["--measure-hits"] if measures_hits else [])]
+    command = [str(recorder_path()), "--plan", str(plan), "--pid", str(pid), "--window", window]
+    command += ["--output", str(stream), *(["--measure-cost"] if measures_cost else [])]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as recorder:
         assert recorder.stderr is not None
         said = recorder.stderr.readline()
@@ -102,7 +104,8 @@ def turns(bench: Bench, scenario: str, folder: Path, options: argparse.Namespace
         beside = [bench.stretch(options.seconds)]
         for number in range(options.turns):
             progress(f"{scenario}: turn {number + 1} of {options.turns}")
-            with recorded(bench.server.pid, plan, folder / f"{number}", options.measure_hits):
+            stream = folder / f"{number}"
+            with recorded(bench.server.pid, plan, stream, options.window, options.measure_cost):
                 seen.append(bench.stretch(options.seconds))
             time.sleep(SETTLE_S)
             beside.append(bench.stretch(options.seconds))
@@ -121,7 +124,10 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--scenario", action="append", choices=list(COUNTERS))
     parser.add_argument("--servers", type=lambda text: text.split(","), default=list(SERVERS))
-    parser.add_argument("--measure-hits", action="store_true", help="in the server, first")
+    parser.add_argument("--window", default="100ms", help="the kernel times programs in the first")
+    parser.add_argument(
+        "--measure-cost", action="store_true", help="in the server, first: 5 s for a turn"
+    )
     options = parser.parse_args()
     for name in options.servers:
         with open_server(find_kind(name)) as server, tempfile.TemporaryDirectory() as folder:

@@ -150,7 +150,7 @@ def told(capture: Path) -> tuple[int, float | None, float | None, float | None, 
     """Hits of the user-space probes, and the share of CPU time that tlstax counts as its cost.
 
     Then the parts of it that are in no server's CPU time, for tlstax itself and at events of other
-    processes, and what a hit costs.
+    processes, and where it has what recording costs from.
     """
     if not capture.exists():
         return 0, None, None, None, ""
@@ -162,9 +162,10 @@ def told(capture: Path) -> tuple[int, float | None, float | None, float | None, 
     cpu_ns = sum(row.target_cpu_ns or 0 for row in effects)
     cost_ns = own_ns + sum(sum(row.costs_ns) for row in effects)
     words = meta.get("hit_cost_source", "")
-    if "hit_cost_ns" in meta:
-        ends = (float(meta[f"hit_cost_{end}ns"]) / 1e3 for end in ("", "low_", "high_"))
-        words += " {:.2f} us ({:.2f}..{:.2f})".format(*ends)
+    for cost in ("hit_cost", "send_cost", "send_host_cost"):
+        if f"{cost}_ns" in meta:
+            ends = (float(meta[f"{cost}_{end}ns"]) / 1e3 for end in ("", "low_", "high_"))
+            words += " {} {:.2f} us ({:.2f}..{:.2f})".format(cost, *ends)
     neighbours_ns = sum(row.neighbour_ns or 0 for row in effects)
     said, own, neighbours = (
         ns / cpu_ns if cpu_ns else None for ns in (cost_ns, own_ns, neighbours_ns)

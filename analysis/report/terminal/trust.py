@@ -78,6 +78,7 @@ def observer(health: Json, width: int) -> RenderableType:
         for loss in health["losses"]
     ]
     lines += [f"{effect['label']}: {_cost(effect, None)}" for effect in observer["effects"][:-1]]
+    lines += _send_cost(observer)
     lines += _hit_cost(observer)
     if observer["budget_choice"]:
         lines.append(observer["budget_choice"])
@@ -110,9 +111,38 @@ def observer(health: Json, width: int) -> RenderableType:
     return Group(Text(), *(console.sentence(line, width, style="dim") for line in lines))
 
 
+def _send_cost(observer: Json) -> Iterable[str]:
+    """What recording costs for a send, if that was measured."""
+    cost = observer["send_cost"]
+    if cost is None:
+        return
+    if observer["hit_cost_source"] != "scaled":
+        yield (
+            "what recording costs for a send was measured, and is too uncertain to be used: "
+            f"{_ends(cost, 'server')}"
+        )
+        return
+    text = (
+        "the cost was measured in this server, by recording it and not in turn: a send took "
+        f"{_ends(cost, 'server')} more of the server's CPU time, which is "
+        f"{quantities.share(cost['server_share'])}"
+    )
+    if cost["host_is_used"]:
+        text += f", with its clients on this host {_ends(cost, 'host')}"
+    elif cost["host_ns"] is not None:
+        text += "; what its clients on this host pay is too uncertain, and told by prices"
+    yield f"{text} ({quantities.count(cost['pair_count'])} pairs of stretches)"
+
+
+def _ends(cost: Json, what: str) -> str:
+    """A cost with its interval."""
+    low, high = (quantities.time(cost[f"{what}_{end}_ns"]) for end in ("low", "high"))
+    return f"{quantities.time(cost[f'{what}_ns'])} ({low}..{high})"
+
+
 def _hit_cost(observer: Json) -> Iterable[str]:
     """Where the overhead has the cost of a probe hit from."""
-    if not observer["hit_cost_source"]:
+    if observer["hit_cost_source"] in ("", "scaled"):
         return
     measured = ""
     if observer["hit_cost_ns"] is not None:

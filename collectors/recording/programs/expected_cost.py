@@ -40,15 +40,28 @@ def shares_of_budget(budget: Any) -> dict[str, float]:
     return shares_of(by_cause, budget.base_ns)
 
 
-def hit_cost_facts(price: Any) -> Iterator[schema.Meta]:
-    """Where the cost of a hit comes from, and what was measured in the server; None: nothing."""
-    is_used = price is not None and price.is_used
-    yield schema.Meta("hit_cost_source", "measured" if is_used else "default")
-    if price is None:
-        return
-    for end in ("", "low_", "high_"):
-        yield schema.Meta(f"hit_cost_{end}ns", str(getattr(price, f"{end or 'hit_'}ns")))
-    yield schema.Meta("hit_cost_pair_count", str(price.pairs_count))
+def hit_cost_facts(price: Any, whole: Any) -> Iterator[schema.Meta]:
+    """Where the cost of a hit comes from, and what was measured in the server.
+
+    `price` is of hits, `whole` of all that recording costs; None: that was not measured.
+    """
+    is_scaled = whole is not None and whole.is_server_used
+    is_measured = price is not None and price.is_used
+    source = "scaled" if is_scaled else "measured" if is_measured else "default"
+    yield schema.Meta("hit_cost_source", source)
+    if price is not None:
+        for end in ("", "low_", "high_"):
+            yield schema.Meta(f"hit_cost_{end}ns", str(getattr(price, f"{end or 'hit_'}ns")))
+        yield schema.Meta("hit_cost_pair_count", str(price.pairs_count))
+    if whole is not None:
+        for end in ("", "low_", "high_"):
+            yield schema.Meta(f"send_cost_{end}ns", str(getattr(whole, f"server_{end}ns")))
+            if whole.has_clients:
+                yield schema.Meta(f"send_host_cost_{end}ns", str(getattr(whole, f"host_{end}ns")))
+        yield schema.Meta("send_cpu_ns", str(whole.send_ns))
+        yield schema.Meta("send_cost_pair_count", str(whole.pairs_count))
+        if whole.has_clients:
+            yield schema.Meta("send_host_cost_is_used", str(whole.is_host_used))
 
 
 def budget_is_continuous(budget: Any) -> bool:

@@ -17,6 +17,7 @@ _HEADERS: Final = (
     "probes/bpf/ledger.h",
     "probes/bpf/functions.h",
     "collectors/recorder/stream.h",
+    "collectors/recorder/stream_prices.h",
 )
 _SKIPPED: Final = (  # in no frame
     *("latency_shard", "thread_slot", "site_hits", "config"),
@@ -76,7 +77,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Definition:
-    """What stream.h defines."""
+    """What stream.h and stream_prices.h define."""
 
     structures: dict[str, Structure]
     constants: dict[str, Constant]

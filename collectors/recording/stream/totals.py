@@ -26,6 +26,7 @@ from tlstax.collectors.recording.stream.plan_file import PlanFile, read_plan_fil
 from tlstax.probes.model import Level
 
 _NUMBERS: Final = definition()
+_KEPT: Final = ("HIT_PRICE", "WHOLE_PRICE", "ERROR", "END")  # the last of each
 _PHASES, _STATES = range(len(PHASES)), range(len(STATES))
 _CELLS: Final = layout.PHASE_CELLS * layout.STATE_CELLS
 _KNOWN_CELLS: Final = frozenset(
@@ -77,7 +78,8 @@ class Totals:
         self.error: Any = None
         self.end: Any = None
         self.budget: Any = None  # how it is used, by the trial; None without one
-        self.hit_price: Any = None  # the last estimate; None: there was none
+        self.hit_price: Any = None  # the last estimate, as of the whole; None: there was none
+        self.whole_price: Any = None
         self.functions = FunctionTotals()
         self._mappings: dict[tuple[int, int], tuple[Any, bytes]] = {}
         self.kernel_names: dict[int, tuple[str, int]] = {}
@@ -114,9 +116,7 @@ class Totals:
                 ("QUOTA", self._take_quotas),
                 ("KERNEL_NAME", self._take_kernel_names),
                 ("BUDGET", self._take_budget),
-                ("HIT_PRICE", self._keeper("hit_price")),
-                ("ERROR", self._keeper("error")),
-                ("END", self._keeper("end")),
+                *((name, self._keeper(name.lower())) for name in _KEPT),
                 *self.functions.takers(),
             )
         }

@@ -165,7 +165,7 @@ def alternated(
         assert target.stdin is not None
         target.stdin.write(b"g")
         command = [PROGRAM, "--plan", plan, "--pid", target.pid, "--budget", "5%"]
-        command.append("--measure-hits")  # what that turns on in light windows is in none
+        command.append("--measure-cost")  # what that turns on in light windows is in none
         with path.open("wb") as stream:
             recorder = spawn([str(part) for part in command], stdout=stream, stderr=subprocess.PIPE)
             await_attached(recorder)

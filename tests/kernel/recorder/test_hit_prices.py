@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What a probe hit costs in the process, as the recorder measures it in stretches with and without.
+"""What recording and a probe hit cost in the process, by stretches with and without.
 
 The process is threads that send each other a byte in turn; three dense probes are hit for each.
 """
@@ -41,7 +41,8 @@ pytestmark = [
     pytest.mark.needs("btf", "uprobes"),
     pytest.mark.skipif(not HOST.socket_events, reason="this kernel lacks events of sockets"),
 ]
-LOAD_MS, WORK_US, PAIRS_USED, IN_SITU = 120_000, 10, 16, 3.0
+LOAD_MS, WORK_US, PAIRS_USED, HITS_A_SEND = 120_000, 10, 16, 3
+KINDS: Final = ("hit", "whole")
 SOON_S: Final = 3.0
 """All pairs take longer."""
 
@@ -56,9 +57,11 @@ class Target(NamedTuple):
 class Recorded(NamedTuple):
     capture: Path
     price: Any
-    """The last estimate; None: there was none."""
-    per_hit_ns: float
-    """What windows say that a hit cost."""
+    """The last estimate of a hit; None: there was none."""
+    whole: Any
+    """That of a send."""
+    per_send_ns: float
+    """What windows say that recording cost the process for a send."""
 
 
 @pytest.fixture
@@ -83,10 +86,10 @@ def go(target: Target) -> None:
 
 
 def recorded(target: Target, spawn: Record, *options: str) -> Recorded:
-    """Record, with `--measure-hits`."""
+    """Record, with `--measure-cost`."""
     stream, capture = target.path.with_suffix(".stream"), target.path.with_suffix(".tlstax")
     stream.unlink(missing_ok=True)
-    command = [PROGRAM, "--plan", target.path, "--pid", target.process.pid, "--measure-hits"]
+    command = [PROGRAM, "--plan", target.path, "--pid", target.process.pid, "--measure-cost"]
     command += ["--output", stream, *options]
     recorder = spawn([str(part) for part in command], stderr=subprocess.PIPE)
     _, said = recorder.communicate(timeout=COMMAND_S)
@@ -96,9 +99,12 @@ def recorded(target: Target, spawn: Record, *options: str) -> Recorded:
     windows = frames_named("window", stream.read_bytes())
     with CaptureReader.open(capture) as reader:
         hits = sum(row.hits_count for row in reader.rows(Probe) if row.kind.startswith("u"))
-    per_hit_ns = sum(w.probes_ns for w in windows[1:]) / hits if hits else 0.0
-    prices = frames_named("hit_price", stream.read_bytes())
-    return Recorded(capture, prices[-1] if prices else None, per_hit_ns)
+    said_ns = sum(window.probes_ns + window.scheduler_ns for window in windows[1:])
+    per_send_ns = HITS_A_SEND * said_ns / hits if hits else 0.0
+    prices, wholes = (frames_named(f"{what}_price", stream.read_bytes()) for what in KINDS)
+    return Recorded(
+        capture, prices[-1] if prices else None, wholes[-1] if wholes else None, per_send_ns
+    )
 
 
 @contextmanager
@@ -120,36 +126,34 @@ def trapped(target: Target) -> Iterator[None]:
 
 
 @pytest.mark.timing
-def test_a_hit_costs_windows_what_was_measured(
+def test_windows_say_what_recording_was_measured_to_cost(
     target: Target, spawn: Record, leftover: Leftover
 ) -> None:
-    """A hit is cheaper where the process traps anyway: the rest is the program.
+    """It costs less where the process traps anyway: the rest are programs.
 
-    On a host that is too busy for a certain price the windows have the default.
+    On a host that is too busy for a certain figure the windows have the default.
     """
     go(target)
     alone = recorded(target, spawn, "--for", "1s")
     assert leftover() == set()
-    assert alone.price is not None
-    assert alone.price.is_used or is_busy(), (alone.price.low_ns, alone.price.high_ns)
-    assert alone.price.low_ns <= alone.price.hit_ns <= alone.price.high_ns
-    half_ns = (alone.price.high_ns - alone.price.low_ns) / 2
-    is_certain = half_ns <= 0.25 * alone.price.hit_ns and alone.price.low_ns > 0
-    assert alone.price.is_used == (is_certain and alone.price.pairs_count >= PAIRS_USED)
-    loop_ns = next(site.cost_ns for site in target.plan.sites if site.function == "tt_load_write")
-    body_ns = alone.price.hit_ns - alone.price.factor_ppm / 1e6 * loop_ns
-    default_ns = IN_SITU * loop_ns + body_ns
-    expected_ns = alone.price.hit_ns if alone.price.is_used else default_ns
-    assert alone.per_hit_ns == pytest.approx(expected_ns, rel=0.15)
+    whole = alone.whole
+    assert whole is not None
+    assert whole.is_server_used or is_busy(), (whole.server_low_ns, whole.server_high_ns)
+    assert whole.server_low_ns <= whole.server_ns <= whole.server_high_ns
+    half_ns = (whole.server_high_ns - whole.server_low_ns) / 2
+    is_certain = half_ns <= 0.25 * whole.server_ns and whole.server_low_ns > 0
+    assert whole.is_server_used == (is_certain and whole.pairs_count >= PAIRS_USED)
+    if whole.is_server_used:
+        assert alone.per_send_ns == pytest.approx(whole.server_ns, rel=0.2)
     with CaptureReader.open(alone.capture) as reader:
         meta, windows = reader.meta(), list(reader.rows(Window))
-    assert meta["hit_cost_source"] == ("measured" if alone.price.is_used else "default")
-    assert meta["hit_cost_ns"] == str(alone.price.hit_ns)
+    assert meta["hit_cost_source"] == ("scaled" if whole.is_server_used else "default")
+    assert meta["send_cost_ns"] == str(whole.server_ns)
     assert {row.level for row in windows} == {"full"}, "no stretch is in the recording"
     with trapped(target):
         beside = recorded(target, spawn, "--for", "1s")
-    assert beside.price is not None
-    assert beside.price.hit_ns < 0.75 * alone.price.hit_ns
+    assert beside.whole is not None
+    assert beside.whole.server_ns < 0.75 * whole.server_ns
 
 
 @pytest.mark.timing
@@ -177,6 +181,7 @@ def test_an_idle_process_is_not_waited_for(target: Target, spawn: Record) -> Non
     made = recorded(target, spawn, "--for", "500ms")
     assert time.monotonic() - began_s < SOON_S
     assert made.price is None
+    assert made.whole is None
     with CaptureReader.open(made.capture) as reader:
         assert reader.meta()["hit_cost_source"] == "default"
 
@@ -186,7 +191,7 @@ def test_it_ends_while_it_measures(
     target: Target, spawn: Record, leftover: Leftover, breakpoints: Callable[[int], int]
 ) -> None:
     go(target)
-    command = [PROGRAM, "--plan", target.path, "--pid", target.process.pid, "--measure-hits"]
+    command = [PROGRAM, "--plan", target.path, "--pid", target.process.pid, "--measure-cost"]
     recorder = spawn(
         [str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

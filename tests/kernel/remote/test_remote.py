@@ -117,14 +117,14 @@ def test_the_default_budget_is_asked_for() -> None:
     request = RecordRequest(
         Path("x"), False, None, 1.0, 99, None, budget=0.05, budget_is_default=True
     )
-    assert request.options(7, False).endswith("--budget 5.000000% --measure-hits --or-everything")
+    assert request.options(7, False).endswith("--budget 5.000000% --measure-cost --or-everything")
 
 
 def test_the_level_is_chosen_there_where_its_plan_has_stretches() -> None:
     request = RecordRequest(
         Path("x"), False, None, 1.0, 99, None, calibration_s=6, chooses_level=True, budget=0.05
     )
-    assert request.options(7, True).endswith("--calibrate 6.000s --choose-level --measure-hits")
+    assert request.options(7, True).endswith("--calibrate 6.000s --choose-level --measure-cost")
     assert "--c" not in request.options(7, False)
 
 

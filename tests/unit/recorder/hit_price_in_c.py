@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The recorder's hit_price.c as a library, and a server that is arithmetic."""
+"""The recorder's prices by pairs of stretches as a library, and a server that is arithmetic."""
 
 import ctypes
 import subprocess
@@ -11,7 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 ROOT: Final = Path(__file__).resolve().parents[3]
-SOURCE: Final = ROOT / "collectors/recorder/hit_price.c"
+FOLDER: Final = ROOT / "collectors/recorder"
+SOURCES: Final = ("hit_price.c", "whole_price.c", "median.c")
 PAIRS_MOST: Final = 32
 LOOP_NS, BODY_NS, HITS_A_SEND = 600.0, 300.0, 2.0
 TRUE_NS: Final = 2400.0
@@ -25,14 +26,16 @@ class Arm(ctypes.Structure):
     )
 
 
+class Median(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_double) for name in ("value", "low", "high"))
+
+
 class HitPrice(ctypes.Structure):
     _fields_ = (
         ("pairs_count", ctypes.c_uint32),
         ("hits_ns", ctypes.c_double * PAIRS_MOST),
         ("factors", ctypes.c_double * PAIRS_MOST),
-        ("hit_ns", ctypes.c_double),
-        ("low_ns", ctypes.c_double),
-        ("high_ns", ctypes.c_double),
+        ("hit", Median),
         ("factor", ctypes.c_double),
         ("is_measured", ctypes.c_bool),
     )
@@ -40,22 +43,29 @@ class HitPrice(ctypes.Structure):
 
 @cache
 def library(old: str = "", new: str = "") -> Any:
-    """Built once; with a fault where one is given: `new` stands in the source for `old`."""
-    text = SOURCE.read_text()
-    assert old in text
+    """Built once; with a fault where one is given: `new` stands in a source for `old`."""
+    texts = {name: (FOLDER / name).read_text() for name in SOURCES}
+    assert any(old in text for text in texts.values())
     with tempfile.TemporaryDirectory(prefix="tlstax-") as folder:
-        source, made = Path(folder, "hit_price.c"), Path(folder, "hit_price.so")
-        source.write_text(text.replace(old, new, 1) if old else text)
+        made = Path(folder, "prices.so")
+        for name, text in texts.items():
+            Path(folder, name).write_text(text.replace(old, new, 1) if old else text)
         subprocess.run(
             [
                 *("clang", "-std=gnu11", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"),
                 *("-fsanitize=undefined", "-fsanitize-trap=undefined"),
-                *("-I", str(SOURCE.parent), "-o", str(made), str(source)),
+                *(
+                    "-I",
+                    str(FOLDER),
+                    "-o",
+                    str(made),
+                    *(str(Path(folder, name)) for name in SOURCES),
+                ),
             ],
             check=True,
         )
         loaded = ctypes.CDLL(str(made))
-    loaded.hit_price_add.restype = ctypes.c_bool
+    loaded.hit_price_add.restype = loaded.whole_price_add.restype = ctypes.c_bool
     return loaded
 
 

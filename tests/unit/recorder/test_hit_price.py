@@ -41,7 +41,7 @@ def covered(scatter: float, count: int, loaded: Any = None) -> tuple[float, floa
     """How often the interval holds the true price: of all, and of those that are used."""
     generator = np.random.default_rng(7)
     found = [measured(generator, count, scatter, loaded=loaded) for _ in range(REPETITIONS)]
-    right = [each.low_ns <= TRUE_NS <= each.high_ns for each in found]
+    right = [each.hit.low <= TRUE_NS <= each.hit.high for each in found]
     used = [one for one, each in zip(right, found, strict=True) if each.is_measured]
     return sum(right) / len(right), sum(used) / len(used) if used else 1.0
 
@@ -65,15 +65,15 @@ def test_median_and_interval_are_those_of_the_other_rooms() -> None:
         price = measured(np.random.default_rng(count), count, 0.04)
         pairs = sorted(price.hits_ns[:count])
         low_ns, high_ns = median_bounds(pairs)
-        assert price.hit_ns == pytest.approx(median(pairs))
-        assert (price.low_ns, price.high_ns) == pytest.approx((low_ns, high_ns))
+        assert price.hit.value == pytest.approx(median(pairs))
+        assert (price.hit.low, price.hit.high) == pytest.approx((low_ns, high_ns))
 
 
 def test_the_factor_is_of_the_trap_without_its_program() -> None:
     price = HitPrice()
     for _ in range(16):
         assert added(price, arm(False, 17_000.0, 900.0), arm(True, 17_000.0, 2000.0))
-    assert price.hit_ns == pytest.approx(TRUE_NS)
+    assert price.hit.value == pytest.approx(TRUE_NS)
     assert price.factor == pytest.approx((TRUE_NS - BODY_NS) / LOOP_NS)
     assert price.is_measured
 
@@ -89,7 +89,7 @@ def test_probes_that_are_on_in_both_do_not_count() -> None:
             one.loop_ns += 500 * 4000
             one.bodies_ns += 500 * 1000
         assert added(price, without, both)
-    assert price.hit_ns == pytest.approx(TRUE_NS)
+    assert price.hit.value == pytest.approx(TRUE_NS)
     assert price.factor == pytest.approx((TRUE_NS - BODY_NS) / LOOP_NS)
 
 
@@ -102,10 +102,10 @@ def test_too_little_is_no_measurement() -> None:
     assert price.pairs_count == 0
     for _ in range(7):
         assert added(price, arm(False, 17_000.0), arm(True, 17_000.0))
-    assert price.hit_ns == 0
+    assert price.hit.value == 0
     for _ in range(8):
         assert added(price, arm(False, 17_000.0), arm(True, 17_000.0))
-    assert price.hit_ns == pytest.approx(TRUE_NS)
+    assert price.hit.value == pytest.approx(TRUE_NS)
     assert not price.is_measured
     for _ in range(17):
         assert added(price, arm(False, 17_000.0), arm(True, 17_000.0))
@@ -117,8 +117,8 @@ def test_what_scatters_more_than_a_quarter_is_not_used() -> None:
     generator = np.random.default_rng(3)
     for _ in range(200):
         price = measured(generator, PAIRS, 0.12)
-        is_certain = (price.high_ns - price.low_ns) / 2 <= QUARTER * price.hit_ns
-        assert price.is_measured == (is_certain and price.low_ns > 0 and price.factor > 0)
+        is_certain = (price.hit.high - price.hit.low) / 2 <= QUARTER * price.hit.value
+        assert price.is_measured == (is_certain and price.hit.low > 0 and price.factor > 0)
     assert sum(measured(generator, PAIRS, 0.3).is_measured for _ in range(200)) < 10
 
 

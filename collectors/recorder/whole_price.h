@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What recording costs for a send of the target, estimated from pairs of short stretches with the
+ * ledger and without anything of it.
+ *
+ * Of the target it is the CPU time that a send takes more; of the host that of the target and of
+ * its clients there, which it wakes later and whose caches the programs use. What the prices of
+ * hits and events say of the same stretches is multiplied with what the target paid, and what
+ * clients paid is added for each event of the target. So what windows say
+ * agrees with what recording did a moment before, and varies with hits and events since. Medians
+ * over the pairs (median.h).
+ *
+ * Arithmetic: nothing here reads a clock or attaches a probe.
+ */
+#ifndef TLSTAX_WHOLE_PRICE_H
+#define TLSTAX_WHOLE_PRICE_H
+
+#include "median.h"
+#include "senders.h"
+
+/* In shorter ones a send more or less at an edge is much. */
+#define WHOLE_SENDS_LEAST 100.0
+
+/* What happened in a stretch. */
+struct whole_arm {
+	double sends;
+	double cpu_ns;	   /* of the target */
+	double clients_ns; /* of its clients on this host */
+	double events;	   /* of the target for which programs ran */
+	double said_ns;	   /* what its probes and events cost by their prices */
+	double neighbours_said_ns;
+};
+
+struct whole_price {
+	u32 pairs_count;
+	double server_ns[PAIRS_MOST], host_ns[PAIRS_MOST]; /* more for a send, of each pair */
+	double ratios[PAIRS_MOST], elsewhere_ns[PAIRS_MOST];
+	double without_ns[PAIRS_MOST];
+	struct median server, host;
+	double send_ns;	  /* of the target's CPU time a send takes without anything */
+	double ratio;	  /* of what the target paid to what prices say */
+	double event_ns;  /* that clients paid for an event of the target beyond what prices say */
+	bool has_clients; /* they are known, and do nothing but wait for the target */
+	bool is_server_used, is_host_used;
+};
+
+/* All stretches of a kind. */
+struct whole_sums {
+	double sends, time_ns;	      /* of the target */
+	double clients[SENDERS_MOST]; /* sends of those that may be its clients */
+};
+
+/*
+ * Whether those that send do it for the target: then they send as often for each of its sends
+ * while that takes longer. One that works for itself goes on by time. Its CPU time for a send of
+ * the target would rise without costing it anything, so then none of them is counted.
+ */
+bool are_clients(const struct whole_sums *off, const struct whole_sums *on, u32 count);
+
+/* Take a pair. False: too little happened in it, it is left out. */
+bool whole_price_add(struct whole_price *price, const struct whole_arm *without,
+		     const struct whole_arm *with);
+
+/* After the first eight, where more would hardly make it certain enough: in storms of connects. */
+bool whole_price_is_hopeless(const struct whole_price *price);
+
+/* Estimate, when the last pair is in. */
+void whole_price_estimate(struct whole_price *price);
+
+#endif

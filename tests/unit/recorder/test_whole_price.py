@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What recording costs for a send, by pairs of stretches (whole_price.c).
+
+The server is arithmetic: a send costs it more while it is recorded, and its client, too; the prices
+of hits and events say something else.
+"""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tlstax.tests.unit.recorder.hit_price_in_c import (
+    PAIRS_MOST,
+    SEND_NS,
+    Median,
+    library,
+    send_costs,
+)
+
+SERVER_NS, HOST_NS = 8000.0, 11_000.0
+"""More for a send, truly."""
+SAID_NS, NEIGHBOURS_NS, EVENTS = 6000.0, 400.0, 5.0
+"""What prices say of the same, and the server's events for a send."""
+CLIENT_NS = 15_000.0
+PAIRS, REPETITIONS, LEAST = 22, 1000, 0.93
+SENDERS_MOST = 64
+FAULTS = {
+    "the longer stretch": ("without->cpu_ns * part", "without->cpu_ns"),
+    "the host's is the clients'": ("(server_ns + clients_ns) /", "clients_ns /"),
+    "events of the wrong stretch": ("/ events;", "/ without->sends;"),
+    "a ratio upside down": ("server_ns / said_ns;", "said_ns / server_ns;"),
+    "what others are said to pay counts twice": ("- others_ns)", "+ others_ns)"),
+    "an interval of 75 %": ("LEVEL 0.05", "LEVEL 0.25"),
+}
+
+
+class Arm(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_double)
+        for name in ("sends", "cpu_ns", "clients_ns", "events", "said_ns", "neighbours_said_ns")
+    )
+
+
+class WholePrice(ctypes.Structure):
+    _fields_ = (
+        ("pairs_count", ctypes.c_uint32),
+        ("server_ns", ctypes.c_double * PAIRS_MOST),
+        ("host_ns", ctypes.c_double * PAIRS_MOST),
+        ("ratios", ctypes.c_double * PAIRS_MOST),
+        ("elsewhere_ns", ctypes.c_double * PAIRS_MOST),
+        ("without_ns", ctypes.c_double * PAIRS_MOST),
+        ("server", Median),
+        ("host", Median),
+        ("send_ns", ctypes.c_double),
+        ("ratio", ctypes.c_double),
+        ("event_ns", ctypes.c_double),
+        ("has_clients", ctypes.c_bool),
+        ("is_server_used", ctypes.c_bool),
+        ("is_host_used", ctypes.c_bool),
+    )
+
+
+class Sums(ctypes.Structure):
+    _fields_ = (
+        ("sends", ctypes.c_double),
+        ("time_ns", ctypes.c_double),
+        ("clients", ctypes.c_double * SENDERS_MOST),
+    )
+
+
+def are_clients(off: Sums, on: Sums, count: int, loaded: Any = None) -> bool:
+    take = (loaded or library()).are_clients
+    take.restype = ctypes.c_bool
+    return bool(take(ctypes.byref(off), ctypes.byref(on), count))
+
+
+def arm(
+    is_on: bool, sends: float, send_ns: float = SEND_NS, client_ns: float = CLIENT_NS, by: float = 0
+) -> Arm:
+    """A stretch; `by` is what rare probes, which are on in both, cost for a send and say so."""
+    server_ns = send_ns + is_on * SERVER_NS + by
+    client_ns += is_on * (HOST_NS - SERVER_NS)
+    said_ns, neighbours_ns = is_on * SAID_NS + by, is_on * NEIGHBOURS_NS
+    each = (1, server_ns, client_ns, is_on * EVENTS, said_ns, neighbours_ns)
+    return Arm(*(sends * value for value in each))
+
+
+def added(price: WholePrice, without: Arm, with_ledger: Arm, loaded: Any = None) -> bool:
+    take = (loaded or library()).whole_price_add
+    return bool(take(ctypes.byref(price), ctypes.byref(without), ctypes.byref(with_ledger)))
+
+
+def measured(
+    generator: np.random.Generator, scatter: float, pairs_count: int = PAIRS, loaded: Any = None
+) -> WholePrice:
+    price = WholePrice(has_clients=True)
+    costs = send_costs(generator, 2 * pairs_count, scatter)
+    clients = generator.normal(CLIENT_NS, CLIENT_NS * scatter, 2 * pairs_count)
+    for pair in range(pairs_count):
+        places = 2 * pair + pair % 2, 2 * pair + 1 - pair % 2
+        arms = (
+            arm(bool(on), generator.uniform(1000, 3000), costs[place], clients[place])
+            for on, place in enumerate(places)
+        )
+        assert added(price, *arms, loaded=loaded)
+    (loaded or library()).whole_price_estimate(ctypes.byref(price))
+    return price
+
+
+def certain(
+    sends: float = 2000.0, by: float = 0.0, count: int = 16, has_clients: bool = True
+) -> WholePrice:
+    price = WholePrice(has_clients=has_clients)
+    for _ in range(count):
+        assert added(price, arm(False, sends, by=by), arm(True, 1500.0, by=by))
+    library().whole_price_estimate(ctypes.byref(price))
+    return price
+
+
+def is_right(price: WholePrice) -> bool:
+    elsewhere_ns = (HOST_NS - SERVER_NS - NEIGHBOURS_NS) / EVENTS
+    found = price.server.value, price.host.value, price.ratio, price.event_ns, price.send_ns
+    wanted = SERVER_NS, HOST_NS, SERVER_NS / SAID_NS, elsewhere_ns, SEND_NS
+    return found == pytest.approx(wanted)
+
+
+def test_what_is_said_becomes_what_was_measured() -> None:
+    price = certain()
+    assert is_right(price)
+    assert price.is_server_used
+    assert price.is_host_used
+    assert SAID_NS * price.ratio == pytest.approx(SERVER_NS)
+    others_ns = NEIGHBOURS_NS + EVENTS * price.event_ns
+    assert SERVER_NS + others_ns == pytest.approx(HOST_NS)
+
+
+def test_what_is_on_in_both_does_not_count() -> None:
+    price = certain(by=3000.0)
+    assert (price.server.value, price.ratio) == pytest.approx((SERVER_NS, SERVER_NS / SAID_NS))
+
+
+@pytest.mark.parametrize("scatter", [0.01, 0.04, 0.08])
+def test_its_intervals_cover_what_they_claim(scatter: float) -> None:
+    generator = np.random.default_rng(11)
+    found = [measured(generator, scatter) for _ in range(REPETITIONS)]
+    assert np.mean([p.server.low <= SERVER_NS <= p.server.high for p in found]) >= LEAST
+    assert np.mean([p.host.low <= HOST_NS <= p.host.high for p in found]) >= LEAST
+    used = [p.ratio * SAID_NS for p in found if p.is_server_used]
+    assert np.quantile(np.abs(np.array(used) / SERVER_NS - 1), 0.95) <= 0.25
+
+
+def test_few_pairs_are_not_used() -> None:
+    assert certain(count=7).server.value == 0
+    assert not certain(count=15).is_server_used
+    assert certain(count=16).is_server_used
+
+
+def test_without_clients_the_host_is_not_used() -> None:
+    price = certain(has_clients=False)
+    assert price.is_server_used
+    assert not price.is_host_used
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.1, 1.3])
+def test_who_sends_by_time_is_no_client(slower: float) -> None:
+    """A client, one of two that share the load, and a process that works for itself."""
+    off = Sums(1000.0, 1e9, (1000.0, 400.0, 700.0))
+    on = Sums(1000.0 / slower, 1e9, (1000.0 / slower, 405.0 / slower, 700.0))
+    assert are_clients(off, on, 2)
+    assert are_clients(off, on, 3) == (slower == 1.0), "then nobody's CPU time says anything else"
+
+
+def test_who_did_not_send_before_is_no_client() -> None:
+    assert not are_clients(Sums(1000.0, 1e9, (0.0,)), Sums(800.0, 1e9, (10.0,)), 1)
+    assert not are_clients(Sums(0.0, 1e9), Sums(800.0, 1e9), 1)
+    assert not are_clients(Sums(1000.0, 1e9), Sums(0.0, 1e9), 1)
+
+
+def test_a_busy_host_leaves_what_the_server_pays() -> None:
+    price, generator = WholePrice(has_clients=True), np.random.default_rng(5)
+    for _ in range(PAIRS):
+        arms = arm(False, 2000.0), arm(True, 2000.0)
+        for one in arms:
+            one.clients_ns += 2000.0 * generator.exponential(60_000.0)
+        assert added(price, *arms)
+    library().whole_price_estimate(ctypes.byref(price))
+    assert price.is_server_used
+    assert not price.is_host_used
+
+
+def test_what_recording_seems_to_save_is_not_used() -> None:
+    price = WholePrice()
+    for _ in range(PAIRS):
+        assert added(price, arm(False, 2000.0, SEND_NS + 2 * SERVER_NS), arm(True, 2000.0))
+    library().whole_price_estimate(ctypes.byref(price))
+    assert price.server.value < 0
+    assert not price.is_server_used
+    assert not price.is_host_used
+
+
+def test_what_scatters_too_much_is_given_up_after_eight_pairs() -> None:
+    hopeless = library().whole_price_is_hopeless
+    hopeless.restype = ctypes.c_bool
+    generator = np.random.default_rng(3)
+    given_up = {
+        scatter: [hopeless(ctypes.byref(measured(generator, scatter, 8))) for _ in range(200)]
+        for scatter in (0.04, 0.5)
+    }
+    assert not any(given_up[0.04])
+    assert sum(given_up[0.5]) > 100
+    assert not hopeless(ctypes.byref(measured(generator, 0.5, 7)))
+
+
+def test_too_little_is_no_measurement() -> None:
+    price = WholePrice()
+    assert not added(price, arm(False, 99.0), arm(True, 2000.0))
+    assert not added(price, arm(False, 2000.0), arm(True, 99.0))
+    assert not added(price, arm(False, 2000.0), arm(False, 2000.0)), "nothing was said"
+    for _ in range(PAIRS_MOST):
+        assert added(price, arm(False, 2000.0), arm(True, 2000.0))
+    assert not added(price, arm(False, 2000.0), arm(True, 2000.0)), "there is no more room"
+    assert price.pairs_count == PAIRS_MOST
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_wrong_estimator_is_noticed(fault: tuple[str, str]) -> None:
+    loaded, price = library(*fault), WholePrice()
+    for _ in range(16):
+        added(price, arm(False, 2000.0), arm(True, 1500.0), loaded)
+    loaded.whole_price_estimate(ctypes.byref(price))
+    generator = np.random.default_rng(11)
+    found = [measured(generator, 0.04, loaded=loaded) for _ in range(REPETITIONS)]
+    covered = np.mean([p.server.low <= SERVER_NS <= p.server.high for p in found])
+    assert not is_right(price) or covered < LEAST
