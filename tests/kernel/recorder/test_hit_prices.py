@@ -41,7 +41,7 @@ pytestmark = [
     pytest.mark.needs("btf", "uprobes"),
     pytest.mark.skipif(not HOST.socket_events, reason="this kernel lacks events of sockets"),
 ]
-LOAD_MS, WORK_US, PAIRS_USED, HITS_A_SEND = 120_000, 10, 16, 3
+LOAD_MS, WORK_US, PAIRS_USED = 120_000, 10, 16
 KINDS: Final = ("hit", "whole")
 SOON_S: Final = 3.0
 """All pairs take longer."""
@@ -98,9 +98,11 @@ def recorded(target: Target, spawn: Record, *options: str) -> Recorded:
         import_stream(file, stream.name, capture, overwrite=True)
     windows = frames_named("window", stream.read_bytes())
     with CaptureReader.open(capture) as reader:
-        hits = sum(row.hits_count for row in reader.rows(Probe) if row.kind.startswith("u"))
+        sends = sum(
+            row.hits_count for row in reader.rows(Probe) if row.function == "tt_load_write"
+        )
     said_ns = sum(window.probes_ns + window.scheduler_ns for window in windows[1:])
-    per_send_ns = HITS_A_SEND * said_ns / hits if hits else 0.0
+    per_send_ns = said_ns / sends if sends else 0.0
     prices, wholes = (frames_named(f"{what}_price", stream.read_bytes()) for what in KINDS)
     return Recorded(
         capture, prices[-1] if prices else None, wholes[-1] if wholes else None, per_send_ns
