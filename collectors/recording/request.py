@@ -3,10 +3,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tlstax.collectors.preflight.safety import Safety
-from tlstax.collectors.recording.source_set import SourceSet
 from tlstax.probes.model import Level
+
+if TYPE_CHECKING:  # rows of captures take 10 ms to define, and planning needs none
+    from tlstax.collectors.recording.source_set import SourceSet
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Request:
     functions: tuple[str, ...] = ()  # primitives to count, by category or id
     clients: tuple[int, ...] = ()
     client_level: Level = Level.HANDSHAKE
-    sources: SourceSet | None = None  # recorded in addition to the engine
+    sources: "SourceSet | None" = None  # recorded in addition to the engine
     unwind_tables: bool = True  # walk user stacks by them; else by frame pointers
     threads_most: int | None = None  # room in the ledger; None: by the limits of the process
     budget: float | None = None  # limit of the overhead, as a share of the server's CPU time

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """A request for a recording, reduced to what preflight found to be safe."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.capture import schema
 from tlstax.collectors.host.open_files import require_open_files
 from tlstax.collectors.placement.model import NO_LIMITS, Limits
 from tlstax.collectors.preflight.examination import examine
@@ -67,12 +66,6 @@ def require_safe_sources(safety: Safety, names: Iterable[str]) -> None:
     """Raise TlstaxError (HOST) for a source that does what preflight leaves out."""
     for name in names:
         _require(safety, name, _NOT_WITH.get(name, ()))
-
-
-def safety_rows(safety: Safety | None, target_id: int = 1) -> Iterator[schema.Gap]:
-    """What the recording lacks because of hazards, and which of them were accepted."""
-    for note in safety.notes if safety else ():
-        yield schema.Gap(target_id, f"preflight ({note.hazard})", note.text)
 
 
 def _require(safety: Safety, what: str, without: tuple[str, ...]) -> None:

@@ -17,7 +17,7 @@ from tlstax.collectors.recording.programs.expected_cost import (
     shares_of,
     shares_of_budget,
 )
-from tlstax.collectors.recording.safe_request import safety_rows
+from tlstax.collectors.recording.safety_rows import safety_rows
 from tlstax.collectors.recording.stack_store import StackStore, UnnamedFrames, stacks_of
 from tlstax.collectors.recording.stream.facts import stream_walk_rows, suspend_rows, text_of
 from tlstax.collectors.recording.stream.part_counts import NO_COUNTS, between

@@ -98,9 +98,7 @@ def recorded(target: Target, spawn: Record, *options: str) -> Recorded:
         import_stream(file, stream.name, capture, overwrite=True)
     windows = frames_named("window", stream.read_bytes())
     with CaptureReader.open(capture) as reader:
-        sends = sum(
-            row.hits_count for row in reader.rows(Probe) if row.function == "tt_load_write"
-        )
+        sends = sum(row.hits_count for row in reader.rows(Probe) if row.function == "tt_load_write")
     said_ns = sum(window.probes_ns + window.scheduler_ns for window in windows[1:])
     per_send_ns = said_ns / sends if sends else 0.0
     prices, wholes = (frames_named(f"{what}_price", stream.read_bytes()) for what in KINDS)

@@ -19,8 +19,8 @@ from tlstax.collectors.recording.safe_request import (
     limits_of,
     made_safe,
     require_safe_sources,
-    safety_rows,
 )
+from tlstax.collectors.recording.safety_rows import safety_rows
 from tlstax.probes.model import Level
 
 HAZARDS = {hazard.id: hazard for hazard in load_hazards()}
