@@ -24,6 +24,11 @@ from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Probe
 from tlstax.collectors.capture.vocabulary import LOSSES
 
+_ENDS: Final = ("", "low_", "high_")
+_SEND_COST: Final = (
+    *(f"send_cost_{end}ns" for end in _ENDS),
+    *("send_cpu_ns", "send_cost_pair_count"),
+)
 _NO_ROOM: Final = "thread_slots_full"
 _STACK_LOSSES: Final = {
     "user_stack_failed": {"on_cpu", "off_cpu"},
@@ -148,20 +153,22 @@ def observe(tables: Tables) -> Observer:
 
 def send_cost(meta: Mapping[str, str]) -> SendCost | None:
     """What recording costs for a send; None: it was not measured."""
-    if "send_cost_ns" not in meta:
+    known = [value for key in _SEND_COST if (value := number(meta.get(key, ""))) is not None]
+    if len(known) < len(_SEND_COST):
         return None
-    ends = ("", "low_", "high_")
-    server = [float(meta[f"send_cost_{end}ns"]) for end in ends]
-    has_clients = "send_host_cost_ns" in meta
-    host = [float(meta[f"send_host_cost_{end}ns"]) for end in ends] if has_clients else [None] * 3
-    without_ns = float(meta["send_cpu_ns"])
+    server_ns, low_ns, high_ns, without_ns, pair_count = known
+    host = [number(meta.get(f"send_host_cost_{end}ns", "")) for end in _ENDS]
     return SendCost(
-        *server,
-        without_ns,
-        server[0] / without_ns if without_ns else None,
-        int(meta["send_cost_pair_count"]),
-        *host,
-        host_is_used=meta.get("send_host_cost_is_used") == "1",
+        server_ns=server_ns,
+        server_low_ns=low_ns,
+        server_high_ns=high_ns,
+        without_ns=without_ns,
+        server_share=server_ns / without_ns if without_ns else None,
+        pair_count=round(pair_count),
+        host_ns=host[0],
+        host_low_ns=host[1],
+        host_high_ns=host[2],
+        host_is_used=None not in host and meta.get("send_host_cost_is_used") == "1",
     )
 
 

@@ -100,11 +100,11 @@ def measured(
     clients = generator.normal(CLIENT_NS, CLIENT_NS * scatter, 2 * pairs_count)
     for pair in range(pairs_count):
         places = 2 * pair + pair % 2, 2 * pair + 1 - pair % 2
-        arms = (
-            arm(bool(on), generator.uniform(1000, 3000), costs[place], clients[place])
-            for on, place in enumerate(places)
+        off, on = (
+            arm(is_on, generator.uniform(1000, 3000), costs[place], clients[place])
+            for is_on, place in zip((False, True), places, strict=True)
         )
-        assert added(price, *arms, loaded=loaded)
+        assert added(price, off, on, loaded)
     (loaded or library()).whole_price_estimate(ctypes.byref(price))
     return price
 

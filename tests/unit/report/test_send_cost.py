@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What recording cost a send, as it was measured in the server: from the stream to the reader."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tlstax.analysis.document import health
-from tlstax.analysis.model.report import to_json
 from tlstax.analysis.report.html import page as html
 from tlstax.collectors.recording.programs.expected_cost import hit_cost_facts
 from tlstax.collectors.recording.stream.definition import definition
@@ -42,7 +42,7 @@ def read(attached: Path, **values: int) -> tuple[str, str]:
     cost = health.send_cost(meta)
     assert cost is not None
     content["health"]["observer"] |= {
-        "send_cost": to_json(cost),
+        "send_cost": asdict(cost),
         "hit_cost_source": meta["hit_cost_source"],
     }
     texts = printed(content), shown.visible_text(html.render(content))
@@ -93,7 +93,15 @@ def test_clients_elsewhere_are_not_told_of(attached: Path) -> None:
         assert "clients on this host" not in text
 
 
-def test_a_server_without_cpu_time_has_no_share(attached: Path) -> None:
+def test_made_up_values_are_no_figure() -> None:
+    for key in ("send_cost_ns", "send_cpu_ns", "send_cost_pair_count"):
+        assert health.send_cost(facts() | {key: "much"}) is None
+    cost = health.send_cost(facts() | {"send_host_cost_high_ns": "much"})
+    assert cost is not None
+    assert not cost.host_is_used
+
+
+def test_a_server_without_cpu_time_has_no_share() -> None:
     cost = health.send_cost(facts(send_ns=0))
     assert cost is not None
     assert cost.server_share is None
