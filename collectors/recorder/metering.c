@@ -134,6 +134,8 @@ static double runs_of(enum kind kind, const struct reading *before, const struct
 
 double meter_in_situ(void)
 {
+	if (meter.whole_price.is_server_used)
+		return meter.whole_price.in_situ;
 	return meter.hit_price.is_measured ? meter.hit_price.factor : meter.usual_in_situ;
 }
 
@@ -177,15 +179,12 @@ static void learn_bodies(const struct reading *now)
 	}
 }
 
-static bool bodies_are_known(void)
-{
-	return meter.body_runs[0] >= BODY_RUNS_MOST && meter.body_runs[1] >= BODY_RUNS_MOST;
-}
-
 void statistics_at(int level)
 {
-	meter.saw_load = false;
-	statistics_turn(has_ledger(level) || (level >= LEVEL_SIGNATURE && !bodies_are_known()));
+	bool is_known =
+		meter.body_runs[0] >= BODY_RUNS_MOST && meter.body_runs[1] >= BODY_RUNS_MOST;
+
+	statistics_turn(has_ledger(level) || (level >= LEVEL_SIGNATURE && !is_known));
 }
 
 void statistics_saw(const struct reading *from, const struct reading *to, u64 number)
@@ -200,9 +199,7 @@ void statistics_saw(const struct reading *from, const struct reading *to, u64 nu
 
 void statistics_sparingly(void)
 {
-	bool lacks_hits = session->options.budget > 0 && !bodies_are_known();
-
-	statistics_turn(!meter.saw_load || lacks_hits);
+	statistics_turn(!meter.saw_load);
 }
 
 /* The part of these runs at events of other processes, for which programs return at once. */

@@ -86,9 +86,9 @@ bool statistics_are_on(void);
 void statistics_at(int level);
 
 /*
- * In a recording all the time they are on in one of 31 windows, and until the target was busy in
- * one, as what timing takes is a part of what the ledger costs. A window ends, of which so many
- * were before; what is on in the next one.
+ * Without a budget they are on in one of 31 windows, and until the target was busy in one, as what
+ * timing takes is a part of what the ledger costs. With one, rates of 31 windows ago would not tell
+ * that neighbours became busy. A window ends, of which so many were before; what is on in the next.
  */
 void statistics_saw(const struct reading *from, const struct reading *to, u64 number);
 void statistics_sparingly(void);

@@ -8,6 +8,7 @@
 #include "stream.h"
 #include "stretches.h"
 #include "watchdog.h"
+#include "whole_stretches.h"
 
 #define RETRY_NS (100 * NS_PER_MS) /* after a window that had no room */
 #define TRIAL_LOOK_NS (10 * NS_PER_MS)
@@ -177,10 +178,7 @@ int enter(struct step step)
 
 	if (turn(step.level) || follow_with_stretches())
 		return -1;
-	if (step.level == before && is_all_the_time())
-		statistics_sparingly();
-	else
-		statistics_at(step.level);
+	statistics_at(step.level);
 	if (rises) {
 		read_now();
 		if (!cut(before, EDGE_RESTART))
@@ -198,7 +196,6 @@ static int end_window(void)
 	struct span span;
 
 	read_now();
-	statistics_saw(&state.sent, &state.now, state.windows->number);
 	price_window_ended();
 	settle(&span);
 	u64 reader_ns = meter_reader_ns();
@@ -223,6 +220,7 @@ static int go_on(void)
 	statistics_saw(&state.sent, &state.now, state.windows->number);
 	cut(state.level, EDGE_INNER);
 	statistics_sparingly();
+	whole_put(); /* if there was no room for it before */
 	/* Who asked for its end waits for that: it comes as soon as there is room. */
 	state.next_ns = monotonic_ns() + (state.asked_ns ? RETRY_NS : state.options->window_ns);
 	return 0;

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "whole_price.h"
 
-#define SAME_MOST 1.03 /* a send takes as long in both: who waits for it cannot be told */
+#define SLOWER_LEAST 1.03 /* else who waits for the target cannot be told */
+#define TIED_MOST 0.3	  /* of by how much it is slower: one that competes has 0.5 and more */
 
-bool are_clients(const struct whole_sums *off, const struct whole_sums *on, u32 count)
+bool are_clients(const struct whole_rates *rates, u32 count)
 {
-	if (off->sends <= 0 || on->sends <= 0 || off->time_ns <= 0)
+	u32 pairs = rates->pairs_count;
+
+	if (pairs < PAIRS_LEAST || !count)
 		return false;
-	double slower = on->time_ns / on->sends / (off->time_ns / off->sends);
-	for (u32 i = 0; i < count && slower > SAME_MOST; i++) {
-		double rate = off->clients[i] / off->sends;
-		if (rate <= 0 || on->clients[i] / on->sends > rate * (1 + slower) / 2)
+	double slower = median_of(rates->slower, pairs).value;
+	if (slower < SLOWER_LEAST)
+		return false;
+	for (u32 i = 0; i < count; i++)
+		if (median_of(rates->sends[i], pairs).high > 1 + TIED_MOST * (slower - 1))
 			return false;
-	}
 	return true;
 }
 

@@ -41,21 +41,25 @@ struct whole_price {
 	double ratio;	  /* of what the target paid to what prices say */
 	double event_ns;  /* that clients paid for an event of the target beyond what prices say */
 	bool has_clients; /* they are known, and do nothing but wait for the target */
+	double in_situ;	  /* what a trap counted in the stretches, of its price in a loop */
 	bool is_server_used, is_host_used;
 };
 
-/* All stretches of a kind. */
-struct whole_sums {
-	double sends, time_ns;	      /* of the target */
-	double clients[SENDERS_MOST]; /* sends of those that may be its clients */
+/* How pairs differ that may be of clients: by each sender, and by the target. */
+struct whole_rates {
+	u32 pairs_count;
+	double slower[PAIRS_MOST]; /* of the time that passes for a send of the target */
+	double sends[SENDERS_MOST][PAIRS_MOST]; /* of a sender, for one of the target */
 };
 
 /*
  * Whether those that send do it for the target: then they send as often for each of its sends
- * while that takes longer. One that works for itself goes on by time. Its CPU time for a send of
- * the target would rise without costing it anything, so then none of them is counted.
+ * while that takes longer, surely. One that works for itself goes on by time, a little slower where
+ * it competes for the same CPUs. Its CPU time for a send of the target would rise without costing
+ * it anything, so then none of them is counted; nor where a send takes as long in both, so that it
+ * cannot be told.
  */
-bool are_clients(const struct whole_sums *off, const struct whole_sums *on, u32 count);
+bool are_clients(const struct whole_rates *rates, u32 count);
 
 /* Take a pair. False: too little happened in it, it is left out. */
 bool whole_price_add(struct whole_price *price, const struct whole_arm *without,

@@ -3,10 +3,13 @@
 
 #include <poll.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "beginning.h"
+#include "control.h"
 #include "output.h"
 #include "senders.h"
+#include "serve.h"
 #include "session.h"
 #include "stream.h"
 #include "watchdog.h"
@@ -23,14 +26,20 @@
 #define CLIENT_PART 0.01 /* of the target's sends: fewer are not looked at */
 #define KNOWN_PART 0.9	 /* of the sends of others must be theirs */
 
-enum { PAIRS = 22 };
+enum { PAIRS = 22, THIN_MOST = 4 /* pairs in a row in which too little happened */ };
+
+/* Of a stretch: its length, and how often those sent that may be clients. */
+struct counted {
+	double time_ns, sends[SENDERS_MOST];
+};
 
 static struct {
 	struct sender clients[SENDERS_MOST];
 	u32 count;
-	struct whole_sums sums[2];
+	struct whole_rates rates;
 	double looked, known; /* sends of others at first, and of them those of clients */
 	bool is_over;	      /* it is too slow here */
+	bool is_told;
 } host;
 
 static bool is_wanted(void)
@@ -41,11 +50,18 @@ static bool is_wanted(void)
 	       has_ledger((int)session->engine.settings.level) && !session->plan.role;
 }
 
+/* Whether it is to end, or whoever asked for it, or reads it, is gone. */
 static bool is_interrupted(void)
 {
-	struct pollfd process = {.fd = session->target.pidfd, .events = POLLIN};
+	struct pollfd lines[] = {
+		{.fd = session->target.pidfd, .events = POLLIN},
+		{.fd = control_line()}, /* POLLHUP */
+		{.fd = STDOUT_FILENO},	/* POLLERR: of a stream that goes there */
+	};
 
-	return poll(&process, 1, 0) == 1 || beginning_is_interrupted();
+	poll(lines, COUNT(lines), 0);
+	return lines[0].revents || lines[1].revents & POLLHUP || lines[2].revents & POLLERR ||
+	       serve_is_over() || watchdog_missed() || beginning_is_interrupted();
 }
 
 static void pause_for(u64 length_ns)
@@ -75,7 +91,7 @@ static int turn_to(int level)
 	return 0;
 }
 
-static void take(u64 length_ns, int level, struct whole_arm *arm, struct whole_sums *sums)
+static void take(u64 length_ns, int level, struct whole_arm *arm, struct counted *counted)
 {
 	static struct reading before, after;
 	static struct sender clients[SENDERS_MOST];
@@ -98,13 +114,12 @@ static void take(u64 length_ns, int level, struct whole_arm *arm, struct whole_s
 		.said_ns = span.spent.probes_ns + span.spent.scheduler_ns,
 		.neighbours_said_ns = span.spent.neighbours_ns,
 	};
-	sums->sends += arm->sends;
-	sums->time_ns += (double)span.length_ns;
+	counted->time_ns = (double)span.length_ns;
 	for (u32 i = 0; i < host.count; i++) {
 		const struct sender *now = &host.clients[i];
 		if (now->cpu_ns > clients[i].cpu_ns) /* 0 after it has ended */
 			arm->clients_ns += (double)(now->cpu_ns - clients[i].cpu_ns);
-		sums->clients[i] += (double)(now->sends - clients[i].sends);
+		counted->sends[i] = (double)(now->sends - clients[i].sends);
 	}
 	discard();
 }
@@ -124,11 +139,25 @@ static void find_clients(double sends)
 static bool has_clients(void)
 {
 	return host.count && host.count < SENDERS_MOST && host.known >= KNOWN_PART * host.looked &&
-	       are_clients(&host.sums[false], &host.sums[true], host.count);
+	       are_clients(&host.rates, host.count);
+}
+
+/* How the stretches of a pair differ; one that sent in neither differs by nothing. */
+static void compare(const struct whole_arm arms[2], const struct counted counted[2])
+{
+	struct whole_rates *rates = &host.rates;
+	double part = arms[true].sends / arms[false].sends;
+	u32 pair = rates->pairs_count++;
+
+	rates->slower[pair] = counted[true].time_ns / counted[false].time_ns / part;
+	for (u32 i = 0; i < host.count; i++) {
+		double on = counted[true].sends[i], off = counted[false].sends[i];
+		rates->sends[i][pair] = off > 0 ? on / off / part : on > 0 ? 1e9 : 1;
+	}
 }
 
 /* Neither comes always first, and nothing is attached or detached between two pairs. */
-static int take_pair(bool is_first, struct whole_arm arms[2])
+static int take_pair(bool is_first, struct whole_arm arms[2], struct counted counted[2])
 {
 	int levels[2] = {LEVEL_SAMPLE, (int)session->engine.settings.level};
 
@@ -136,7 +165,7 @@ static int take_pair(bool is_first, struct whole_arm arms[2])
 		bool is_on = i ? !is_first : is_first;
 		if (turn_to(levels[is_on]))
 			return -1;
-		take(ARM_NS, levels[is_on], &arms[is_on], &host.sums[is_on]);
+		take(ARM_NS, levels[is_on], &arms[is_on], &counted[is_on]);
 	}
 	return 0;
 }
@@ -156,24 +185,33 @@ static int take_pairs(void)
 {
 	u64 end_ns = monotonic_ns() + PATIENCE_NS;
 	struct whole_arm arms[2];
-	struct whole_sums looked = {0};
+	struct counted counted[2];
+	u32 thin_count = 0;
 
-	take(LOOK_NS, (int)session->engine.settings.level, &arms[true], &looked);
+	take(LOOK_NS, (int)session->engine.settings.level, &arms[true], &counted[true]);
 	if (arms[true].sends < LOOK_SENDS_LEAST)
 		return 0; /* nobody is waited for */
 	find_clients(arms[true].sends);
+	price.in_situ = meter_in_situ();
 	statistics_turn(false); /* as in nearly all windows */
-	for (u32 pair = 0; pair < PAIRS && !host.is_over; pair++) {
+	for (u32 pair = 0; pair < PAIRS && !host.is_over && thin_count < THIN_MOST; pair++) {
 		if (is_interrupted() || monotonic_ns() > end_ns)
 			break;
-		if (take_pair(pair % 2 == 0, arms))
+		if (take_pair(pair % 2 == 0, arms, counted))
 			return -1;
-		if (!whole_price_add(&price, &arms[false], &arms[true]) ||
-		    whole_price_is_hopeless(&price))
+		if (!whole_price_add(&price, &arms[false], &arms[true])) {
+			thin_count++;
+			continue;
+		}
+		thin_count = 0;
+		compare(arms, counted);
+		if (whole_price_is_hopeless(&price))
 			break;
 	}
 	price.has_clients = has_clients();
 	whole_price_estimate(&price);
+	if (watchdog_missed()) /* the programs returned at once for a part of it */
+		price = (struct whole_price){0};
 	return 0;
 }
 
@@ -190,7 +228,7 @@ int whole_measure(void)
 void whole_put(void)
 {
 	struct stream_whole_price *frame =
-		price.pairs_count >= PAIRS_LEAST
+		price.pairs_count >= PAIRS_LEAST && !host.is_told
 			? output_put_alone(STREAM_WHOLE_PRICE, sizeof(*frame))
 			: NULL;
 
@@ -212,4 +250,5 @@ void whole_put(void)
 		.is_host_used = price.is_host_used,
 	};
 	output_commit();
+	host.is_told = true;
 }

@@ -14,7 +14,7 @@
  */
 int whole_measure(void);
 
-/* Tell what was estimated, once. */
+/* Tell what was estimated, once, when there is room. */
 void whole_put(void);
 
 #endif

@@ -23,10 +23,10 @@ from tlstax.collectors.recording.stream.frames import (
 )
 from tlstax.collectors.recording.stream.function_totals import FunctionTotals
 from tlstax.collectors.recording.stream.plan_file import PlanFile, read_plan_file
-from tlstax.probes.model import Level
+from tlstax.collectors.recording.stream.prices import budget_of, require_levels, whole_price_of
 
 _NUMBERS: Final = definition()
-_KEPT: Final = ("HIT_PRICE", "WHOLE_PRICE", "ERROR", "END")  # the last of each
+_KEPT: Final = ("HIT_PRICE", "ERROR", "END")  # the last of each
 _PHASES, _STATES = range(len(PHASES)), range(len(STATES))
 _CELLS: Final = layout.PHASE_CELLS * layout.STATE_CELLS
 _KNOWN_CELLS: Final = frozenset(
@@ -39,7 +39,6 @@ STACKS_MOST: Final = 1 << 17
 """More than the programs refer to: they send a stack again after at most 32768 others."""
 CPUS_MOST: Final = 1 << 16
 """More than Linux supports."""
-_LEVELS: Final = {b"none", *(level.name.lower().encode() for level in Level)}
 _HANDSHAKE_BYTES: Final = ctypes.sizeof(layout.HandshakeRecord)
 
 
@@ -116,6 +115,7 @@ class Totals:
                 ("QUOTA", self._take_quotas),
                 ("KERNEL_NAME", self._take_kernel_names),
                 ("BUDGET", self._take_budget),
+                ("WHOLE_PRICE", self._take_whole_price),
                 *((name, self._keeper(name.lower())) for name in _KEPT),
                 *self.functions.takers(),
             )
@@ -175,7 +175,7 @@ class Totals:
         try:
             if frame.type == _NUMBERS.number("WINDOW"):
                 self.window = record("window", frame.content)
-                _require_levels(self.window.level)
+                require_levels(self.window.level)
                 return True
             taker = self._takers.get(frame.type)
             if taker is None:
@@ -201,6 +201,9 @@ class Totals:
 
     def _take_budget(self, content: bytes) -> None:
         self.budget = budget_of(content)
+
+    def _take_whole_price(self, content: bytes) -> None:
+        self.whole_price = whole_price_of(content)
 
     def _take_mapping(self, content: bytes) -> None:
         for entry, path in counted("mapping", content, "path_bytes", 1):
@@ -295,21 +298,6 @@ class Totals:
         for entry in records("kernel_name", content):
             name = entry.name.decode("utf-8", "replace")
             self.kernel_names[entry.address] = (name, entry.offset_bytes)
-
-
-def budget_of(content: bytes) -> Any:
-    """The budget of a frame. Raises ValueError for one that no recorder writes."""
-    budget = record("budget", content)
-    _require_levels(budget.dense, budget.light)
-    if not (budget.base_ns and budget.cycle_ns):
-        raise ValueError("a budget of nothing")
-    return budget
-
-
-def _require_levels(*names: bytes) -> None:
-    for name in names:
-        if name not in _LEVELS:
-            raise ValueError(f"level {name!r}")
 
 
 def _require_cell(phase: int, state: int = 0) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What recording and a probe hit cost in the process, by stretches with and without.
 
-The process is threads that send each other a byte in turn; three dense probes are hit for each.
+The process is threads that send each other a byte in turn; four dense probes are hit for each.
 """
 
 import os
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -42,6 +43,7 @@ pytestmark = [
     pytest.mark.skipif(not HOST.socket_events, reason="this kernel lacks events of sockets"),
 ]
 LOAD_MS, WORK_US, PAIRS_USED = 120_000, 10, 16
+CALM_WORK_US, CALM_PAUSE_US, FEW_TIMED = 200, 100, 2
 KINDS: Final = ("hit", "whole")
 SOON_S: Final = 3.0
 """All pairs take longer."""
@@ -206,3 +208,39 @@ def test_it_ends_while_it_measures(
     assert time.monotonic() - began_s < SOON_S
     assert breakpoints(target.process.pid) == 0
     assert leftover() == set()
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("budget", [(), ("--budget", "50%")], ids=["none", "half"])
+def test_windows_that_are_not_timed_have_their_cost(
+    program: Path, started: Started, spawn: Record, repository: Path, tmp_path: Path,
+    budget: tuple[str, ...],
+) -> None:  # fmt: skip
+    """With a budget all are: rates of long ago would not tell that neighbours became busy."""
+    process = started(program, "load", 1, LOAD_MS, CALM_WORK_US, CALM_PAUSE_US)
+    found, plan = plan_in_child(process.pid, extra=repository / "tests/testprogs")
+    path = tmp_path / "calm.plan"
+    path.write_text(plan_file_text(found, plan, Safety()))
+    go(Target(process, plan, path, program))
+    stream = tmp_path / "calm.stream"
+    command = [PROGRAM, "--plan", path, "--pid", process.pid, "--output", stream, *budget]
+    command += ["--for", "9s", "--window", "500ms"]
+    recorder = spawn([str(part) for part in command], stderr=subprocess.PIPE)
+    _, said = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK, said
+    windows = frames_named("window", stream.read_bytes())
+    assert {bytes(window.level) for window in windows} == {b"record"}
+    timed_count = sum(bool(window.timed) for window in windows[1:])
+    assert timed_count == len(windows) - 1 if budget else 0 < timed_count <= FEW_TIMED
+    if not budget:
+        untimed, timed = costs(windows, False), costs(windows, True)
+        assert median(untimed) == pytest.approx(median(timed), rel=0.5)
+
+
+def costs(windows: list[Any], is_timed: bool) -> list[float]:
+    """What windows say that probes and events cost, by time."""
+    return [
+        (after.probes_ns + after.scheduler_ns) / (after.end_ns - before.end_ns)
+        for before, after in pairwise(windows)
+        if bool(after.timed) == is_timed
+    ]

@@ -57,23 +57,30 @@ class WholePrice(ctypes.Structure):
         ("ratio", ctypes.c_double),
         ("event_ns", ctypes.c_double),
         ("has_clients", ctypes.c_bool),
+        ("in_situ", ctypes.c_double),
         ("is_server_used", ctypes.c_bool),
         ("is_host_used", ctypes.c_bool),
     )
 
 
-class Sums(ctypes.Structure):
+class Rates(ctypes.Structure):
     _fields_ = (
-        ("sends", ctypes.c_double),
-        ("time_ns", ctypes.c_double),
-        ("clients", ctypes.c_double * SENDERS_MOST),
+        ("pairs_count", ctypes.c_uint32),
+        ("slower", ctypes.c_double * PAIRS_MOST),
+        ("sends", ctypes.c_double * PAIRS_MOST * SENDERS_MOST),
     )
 
 
-def are_clients(off: Sums, on: Sums, count: int, loaded: Any = None) -> bool:
-    take = (loaded or library()).are_clients
+def are_clients(slower: float, *senders: float, count: int = PAIRS, scatter: float = 0.0) -> bool:
+    """Of senders, by how often they send for one of the target, as a ratio of both stretches."""
+    generator, rates = np.random.default_rng(2), Rates(count)
+    for pair in range(count):
+        rates.slower[pair] = slower + generator.normal(0, 0.02)
+        for number, sender in enumerate(senders):
+            rates.sends[number][pair] = sender + generator.normal(0, scatter)
+    take = library().are_clients
     take.restype = ctypes.c_bool
-    return bool(take(ctypes.byref(off), ctypes.byref(on), count))
+    return bool(take(ctypes.byref(rates), len(senders)))
 
 
 def arm(
@@ -163,19 +170,27 @@ def test_without_clients_the_host_is_not_used() -> None:
     assert not price.is_host_used
 
 
-@pytest.mark.parametrize("slower", [1.0, 1.1, 1.3])
+@pytest.mark.parametrize("slower", [1.1, 1.3])
 def test_who_sends_by_time_is_no_client(slower: float) -> None:
-    """A client, one of two that share the load, and a process that works for itself."""
-    off = Sums(1000.0, 1e9, (1000.0, 400.0, 700.0))
-    on = Sums(1000.0 / slower, 1e9, (1000.0 / slower, 405.0 / slower, 700.0))
-    assert are_clients(off, on, 2)
-    assert are_clients(off, on, 3) == (slower == 1.0), "then nobody's CPU time says anything else"
+    """Clients send as often for an answer; who works for itself as often in a second."""
+    assert are_clients(slower, 1.0, 1.0)
+    assert are_clients(slower, 1.0, scatter=0.02)
+    assert not are_clients(slower, 1.0, slower)
+    assert not are_clients(slower, slower, scatter=0.02)
 
 
-def test_who_did_not_send_before_is_no_client() -> None:
-    assert not are_clients(Sums(1000.0, 1e9, (0.0,)), Sums(800.0, 1e9, (10.0,)), 1)
-    assert not are_clients(Sums(0.0, 1e9), Sums(800.0, 1e9), 1)
-    assert not are_clients(Sums(1000.0, 1e9), Sums(0.0, 1e9), 1)
+@pytest.mark.parametrize(("slower", "rate"), [(1.307, 1.1518), (1.165, 1.0816)])
+def test_who_competes_for_the_same_cpus_is_no_client(slower: float, rate: float) -> None:
+    """It sends less often then, too; both were seen."""
+    assert not are_clients(slower, rate)
+    assert not are_clients(slower, rate, scatter=0.02)
+
+
+def test_who_it_is_has_to_be_sure() -> None:
+    assert not are_clients(1.02, 1.0), "a send takes as long in both"
+    assert not are_clients(1.2, 1.0, scatter=0.2), "they scatter by as much"
+    assert not are_clients(1.2, 1.0, count=7)
+    assert not are_clients(1.2), "there are none"
 
 
 def test_a_busy_host_leaves_what_the_server_pays() -> None:

@@ -11,6 +11,7 @@ from tlstax.analysis.document import health
 from tlstax.analysis.report.html import page as html
 from tlstax.collectors.recording.programs.expected_cost import hit_cost_facts
 from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream.prices import whole_price_of
 from tlstax.tests.golden.report import shown
 from tlstax.tests.unit.report.examples import document, printed
 
@@ -91,6 +92,26 @@ def test_nothing_measured_is_nothing_told(attached: Path) -> None:
 def test_clients_elsewhere_are_not_told_of(attached: Path) -> None:
     for text in read(attached, has_clients=0, is_host_used=0):
         assert "clients on this host" not in text
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"pairs_count": 0},
+        {"pairs_count": 33},
+        {"server_low_ns": 8_001},
+        {"host_high_ns": 10_999},
+        {"send_ns": 1 << 63},
+        {"server_low_ns": -(1 << 62)},
+        {"has_clients": 0},
+        {"is_server_used": 2},
+    ],
+)
+def test_a_frame_that_no_recorder_writes_is_refused(values: dict[str, int]) -> None:
+    layout = definition().layout("whole_price")
+    assert whole_price_of(bytes(layout(**COST))).server_ns == COST["server_ns"]
+    with pytest.raises(ValueError, match="a price"):
+        whole_price_of(bytes(layout(**COST | values)))
 
 
 def test_made_up_values_are_no_figure() -> None:

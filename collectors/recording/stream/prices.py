@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What frames say of a budget and of what recording costs, if a recorder can have written it."""
+
+from typing import Any, Final
+
+from tlstax.collectors.recording.stream.frames import record
+from tlstax.probes.model import Level
+
+_LEVELS: Final = {b"none", *(level.name.lower().encode() for level in Level)}
+_PAIRS: Final = range(8, 33)
+"""That an estimate has: PAIRS_LEAST to PAIRS_MOST of median.h."""
+_SEND_MOST_NS: Final = 3_600_000_000_000
+
+
+def budget_of(content: bytes) -> Any:
+    """The budget of a frame. Raises ValueError for one that no recorder writes."""
+    budget = record("budget", content)
+    require_levels(budget.dense, budget.light)
+    if not (budget.base_ns and budget.cycle_ns):
+        raise ValueError("a budget of nothing")
+    return budget
+
+
+def require_levels(*names: bytes) -> None:
+    """Raises ValueError for one that there is not."""
+    for name in names:
+        if name not in _LEVELS:
+            raise ValueError(f"level {name!r}")
+
+
+def whole_price_of(content: bytes) -> Any:
+    """What recording costs for a send. Raises ValueError for figures that no recorder writes."""
+    price = record("whole_price", content)
+    ends = (
+        (price.server_low_ns, price.server_ns, price.server_high_ns),
+        (price.host_low_ns, price.host_ns, price.host_high_ns),
+    )
+    all_ns = (price.send_ns, *(abs(ns) for end in ends for ns in end))
+    if price.pairs_count not in _PAIRS or max(all_ns) > _SEND_MOST_NS:
+        raise ValueError(f"a price of {price.pairs_count} pairs, or of hours")
+    if any(sorted(end) != list(end) for end in ends):
+        raise ValueError("a price beyond its own interval")
+    if price.is_host_used > price.has_clients or price.is_server_used > 1 or price.has_clients > 1:
+        raise ValueError("a price of clients that there are none of")
+    return price
