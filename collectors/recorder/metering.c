@@ -52,7 +52,8 @@ void meter_prepare(const struct engine *engine, const struct plan *plan,
 		   const struct target *target)
 {
 	meter.target_clock = process_clock(target->pid);
-	meter.usual_in_situ = IN_SITU_COLD;
+	if (!meter.usual_in_situ) /* else it was looked at before the recording */
+		meter.usual_in_situ = IN_SITU_COLD;
 	for (u32 i = 0; i < engine->programs_count; i++)
 		meter.kinds[i] = kind_of(engine->programs[i].name);
 	for (u32 i = 0; i < plan->sites_count; i++)

@@ -157,18 +157,13 @@ int follow(struct step step, bool is_cut)
 	return rises && price_is_wanted() ? price_begin(step) : enter(step);
 }
 
-/* Without a budget, or where everything fits into it. */
-static bool is_all_the_time(void)
-{
-	return state.budget <= 0 || is_continuous(&state.pace.choice);
-}
-
 /* What calibration stretches need between them is on where there can be any. */
 static int follow_with_stretches(void)
 {
 	if (state.stretch.begins || state.stretch.is_on)
 		return 0;
-	return stretches_follow(state.level == state.most && is_all_the_time());
+	return stretches_follow(state.level == state.most &&
+				(state.budget <= 0 || is_continuous(&state.pace.choice)));
 }
 
 int enter(struct step step)
