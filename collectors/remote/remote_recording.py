@@ -58,7 +58,7 @@ class RecordRequest:
         if has_stretches and self.calibration_s is not None:
             words.append(f"--calibrate {self.calibration_s:.3f}s")
             words += ["--choose-level"] if self.chooses_level else []
-        words += ["--measure-cost"] if self.budget is not None else []
+        words.append("--measure-cost")
         if self.budget_is_default:
             words.append("--or-everything")
         if self.network_bits is not None:

@@ -107,8 +107,7 @@ def _arguments(request: Request, *, has_stretches: bool) -> list[str]:
     if has_stretches:
         values["--calibrate"] = f"{(request.calibration_s or 0) * 1000:.3f}ms"
     words = [word for pair in values.items() for word in pair]
-    # Without a budget the first window after it does not close: docs/decisions/0056.
-    words += ["--measure-cost"] if request.budget is not None else []
+    words.append("--measure-cost")
     words += ["--choose-level"] if has_stretches and request.chooses_level else []
     words += ["--traced"] if "tracer" in request.accepted else []
     return [*words, "--or-everything"] if request.budget_is_default else words
