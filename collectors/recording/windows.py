@@ -114,6 +114,7 @@ class WindowCutter:
             account.cells = slot.settled(start_ns)
             account.uncertain_ns, account.healed_count = slot.uncertain_ns, slot.healed_count
             account.steal_ns = slot.steal_ns
+            account.handed_ns = slot.handed_ns
             if slot.kernel_counts.time_ns:
                 account.counts = slot.kernel_counts
         self._clocks.accounts_read(start_ns)
