@@ -6,9 +6,9 @@
  * Of the target it is the CPU time that a send takes more; of the host that of the target and of
  * its clients there, which it wakes later and whose caches the programs use. What the prices of
  * hits and events say of the same stretches is multiplied with what the target paid, and what
- * clients paid is added for each event of the target. So what windows say
- * agrees with what recording did a moment before, and varies with hits and events since. Medians
- * over the pairs (median.h).
+ * clients paid is added for each event of the target. So what windows say agrees with what
+ * recording did a moment before, and varies with hits and events since. Medians over the pairs
+ * (median.h).
  *
  * Arithmetic: nothing here reads a clock or attaches a probe.
  */

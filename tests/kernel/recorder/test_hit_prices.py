@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import Ledger, Probe, Window
+from tlstax.collectors.capture.schema import Ledger, Probe, ProcessClock, Window
 from tlstax.collectors.host import bpf
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.trial_code import count_program, counter_map, kept
@@ -152,6 +152,11 @@ def test_windows_say_what_recording_was_measured_to_cost(
     assert meta["hit_cost_source"] == ("scaled" if whole.is_server_used else "default")
     assert meta["send_cost_ns"] == str(whole.server_ns)
     assert {row.level for row in windows} == {"full"}, "no stretch is in the recording"
+    with CaptureReader.open(alone.capture) as reader:
+        (first, *_), rows = list(reader.rows(ProcessClock)), list(reader.rows(Ledger))
+    own = [row for row in rows if row.window_id == first.window_id and row.state == "on_cpu"]
+    on_cpu_ns = sum(row.time_ns for row in own) - first.handed_ns
+    assert on_cpu_ns == pytest.approx(first.process_cpu_ns, rel=0.1), "it closes after stretches"
     with trapped(target):
         beside = recorded(target, spawn, "--for", "1s")
     assert beside.whole is not None
