@@ -24,7 +24,7 @@ from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Probe
 from tlstax.collectors.capture.vocabulary import LOSSES
 
-_ENDS: Final = ("", "low_", "high_")
+_ENDS: Final = ("", "low_", "high_", "said_", "told_")
 _SEND_COST: Final = (
     *(f"send_cost_{end}ns" for end in _ENDS),
     *("send_cpu_ns", "send_cost_pair_count"),
@@ -156,19 +156,26 @@ def send_cost(meta: Mapping[str, str]) -> SendCost | None:
     known = [value for key in _SEND_COST if (value := number(meta.get(key, ""))) is not None]
     if len(known) < len(_SEND_COST):
         return None
-    server_ns, low_ns, high_ns, without_ns, pair_count = known
+    server_ns, low_ns, high_ns, said_ns, told_ns, without_ns, pair_count = known
     host = [number(meta.get(f"send_host_cost_{end}ns", "")) for end in _ENDS]
+    if None in host:
+        host = [None] * len(_ENDS)
+    host_ns, host_low_ns, host_high_ns, host_said_ns, host_told_ns = host
     return SendCost(
         server_ns=server_ns,
         server_low_ns=low_ns,
         server_high_ns=high_ns,
         without_ns=without_ns,
         server_share=server_ns / without_ns if without_ns else None,
+        server_said_ns=said_ns,
+        server_told_ns=told_ns,
         pair_count=round(pair_count),
-        host_ns=host[0],
-        host_low_ns=host[1],
-        host_high_ns=host[2],
-        host_is_used=None not in host and meta.get("send_host_cost_is_used") == "1",
+        host_ns=host_ns,
+        host_low_ns=host_low_ns,
+        host_high_ns=host_high_ns,
+        host_said_ns=host_said_ns,
+        host_told_ns=host_told_ns,
+        host_is_used=meta.get("send_host_cost_is_used") == "1",
     )
 
 

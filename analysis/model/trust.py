@@ -108,15 +108,20 @@ class SendCost:
     server_high_ns: Annotated[float, "upper end of its 95 % interval"]
     without_ns: Annotated[float, "the server's CPU time without recording"]
     server_share: Annotated[float | None, "server_ns of without_ns; null = it used none"]
+    server_said_ns: Annotated[float, "what the prices of hits and events say of server_ns"]
+    server_told_ns: Annotated[float, "what windows tell: both, each as certain as it is"]
     pair_count: Annotated[int, "pairs of stretches"]
     host_ns: Annotated[
         float | None,
-        "CPU time of the server and its clients on this host, more; null = no client was seen, or "
-        "others sent that do not wait for the server",
+        "CPU time of the server and its clients on this host, more; null = no client is certain",
     ] = None
     host_low_ns: Annotated[float | None, "lower end of its 95 % interval"] = None
     host_high_ns: Annotated[float | None, "upper end of its 95 % interval"] = None
-    host_is_used: Annotated[bool, "what clients pay is told by host_ns; false = uncertain"] = False
+    host_said_ns: Annotated[float | None, "what prices say of host_ns"] = None
+    host_told_ns: Annotated[float | None, "what windows tell"] = None
+    host_is_used: Annotated[
+        bool, "what clients pay is told, without host_told_ns the usual part; false = it is not"
+    ] = False
 
 
 @dataclass(frozen=True)

@@ -65,10 +65,16 @@ META_KEYS: Final = {
     "before the recording; absent = not measured",
     "send_cost_low_ns": "lower end of its 95 % interval",
     "send_cost_high_ns": "upper end of its 95 % interval",
-    "send_host_cost_ns": "the same of the server and its clients on this host; absent = none",
+    "send_cost_said_ns": "what the prices of hits and events say of it",
+    "send_cost_told_ns": "what windows tell of it: both, each as certain as it is",
+    "send_host_cost_ns": "the same of the server and its clients on this host; absent = none is "
+    "certain",
     "send_host_cost_low_ns": "lower end of its 95 % interval",
     "send_host_cost_high_ns": "upper end of its 95 % interval",
-    "send_host_cost_is_used": "1: what clients pay is told by it; 0: it is too uncertain",
+    "send_host_cost_said_ns": "what prices say of it",
+    "send_host_cost_told_ns": "what windows tell of it",
+    "send_host_cost_is_used": "1: what clients pay is told by it, or as the usual part where none "
+    "is certain; 0: not at all",
     "send_cpu_ns": "the server's CPU time that a send takes while it is not recorded",
     "send_cost_pair_count": "pairs of stretches with and without recording that these are of",
     "start_cpu_ns": "CPU time of tlstax before the first window: planning, loading, attaching",

@@ -15,7 +15,7 @@
 
 enum {
 	STREAM_MAGIC = 0x78736c74, /* "tlsx" */
-	STREAM_VERSION = 10,
+	STREAM_VERSION = 11,
 	STREAM_FRAME_MOST = 65536, /* bytes behind the head of a frame */
 	STREAM_SPANS_MOST = 512,   /* functions of roles in a plan */
 	STREAM_TARGETS_MOST = 16,  /* processes that one recorder records */

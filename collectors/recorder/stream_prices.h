@@ -44,11 +44,15 @@ struct stream_whole_price {
 	s64 host_ns; /* the same of the target and its clients on this host */
 	s64 host_low_ns;
 	s64 host_high_ns;
-	u64 ratio_ppm;	    /* of server_ns to what the prices of hits and events say; 0: none */
+	u64 server_said_ns; /* what the prices of hits and events say of server_ns */
+	u64 host_said_ns;
+	s64 server_told_ns; /* by what was measured and by prices, each as certain as it is */
+	s64 host_told_ns;   /* the same; by server_told_ns without sure clients */
+	u64 ratio_ppm;	    /* of server_told_ns to server_said_ns; 0: none */
 	s64 event_ns;	    /* that clients pay for an event of the target, beyond prices */
-	u64 is_server_used; /* 1: windows are told by ratio_ppm; 0: it is not certain enough */
-	u64 has_clients;    /* 1: there are some, and they only wait for the target */
-	u64 is_host_used;   /* 1: and by event_ns */
+	u64 is_server_used; /* 1: windows are told by ratio_ppm; 0: too few pairs, or none */
+	u64 has_clients;    /* 1: there are some, and they surely only wait for the target */
+	u64 is_host_used;   /* 1: and by event_ns; without has_clients: there may be some */
 };
 
 #endif

@@ -4,11 +4,13 @@
  * ledger and without anything of it.
  *
  * Of the target it is the CPU time that a send takes more; of the host that of the target and of
- * its clients there, which it wakes later and whose caches the programs use. What the prices of
- * hits and events say of the same stretches is multiplied with what the target paid, and what
- * clients paid is added for each event of the target. So what windows say agrees with what
- * recording did a moment before, and varies with hits and events since. Medians over the pairs
- * (median.h).
+ * its clients there, which it wakes later and whose caches the programs use. Both are medians over
+ * the pairs (median.h), and both are known from the prices of hits and events, too, about to a
+ * half, of which the target pays the larger part. Each counts by how certain it is: where sends
+ * scatter little, only what was measured, in a storm of connects a part of it. What prices say of
+ * windows is multiplied to be that of the target, and what clients paid is added for each event of
+ * the target. So what windows say agrees with what recording did a moment before, and varies with
+ * hits and events since.
  *
  * Arithmetic: nothing here reads a clock or attaches a probe.
  */
@@ -20,6 +22,8 @@
 
 /* In shorter ones a send more or less at an edge is much. */
 #define WHOLE_SENDS_LEAST 100.0
+
+enum are_clients { CLIENTS_NONE, CLIENTS_PERHAPS, CLIENTS_SURELY };
 
 /* What happened in a stretch. */
 struct whole_arm {
@@ -33,15 +37,19 @@ struct whole_arm {
 
 struct whole_price {
 	u32 pairs_count;
-	double server_ns[PAIRS_MOST], host_ns[PAIRS_MOST]; /* more for a send, of each pair */
-	double ratios[PAIRS_MOST], elsewhere_ns[PAIRS_MOST];
-	double without_ns[PAIRS_MOST];
+	/* For a send, of each pair: */
+	double server_ns[PAIRS_MOST], host_ns[PAIRS_MOST]; /* more CPU time */
+	double said_ns[PAIRS_MOST], others_ns[PAIRS_MOST]; /* what prices say of both parts of it */
+	double events[PAIRS_MOST], without_ns[PAIRS_MOST];
+
+	enum are_clients clients;
+	double in_situ; /* what a trap counted in the stretches, of its price in a loop */
 	struct median server, host;
-	double send_ns;	  /* of the target's CPU time a send takes without anything */
-	double ratio;	  /* of what the target paid to what prices say */
-	double event_ns;  /* that clients paid for an event of the target beyond what prices say */
-	bool has_clients; /* they are known, and do nothing but wait for the target */
-	double in_situ;	  /* what a trap counted in the stretches, of its price in a loop */
+	double server_said_ns, host_said_ns;
+	double server_told_ns, host_told_ns; /* by both, which windows tell */
+	double send_ns;			     /* of the target's CPU time a send takes alone */
+	double ratio;			     /* of what is told of the target to what prices say */
+	double event_ns; /* that clients pay for an event of the target beyond prices */
 	bool is_server_used, is_host_used;
 };
 
@@ -54,19 +62,16 @@ struct whole_rates {
 
 /*
  * Whether those that send do it for the target: then they send as often for each of its sends
- * while that takes longer, surely. One that works for itself goes on by time, a little slower where
- * it competes for the same CPUs. Its CPU time for a send of the target would rise without costing
- * it anything, so then none of them is counted; nor where a send takes as long in both, so that it
- * cannot be told.
+ * while that takes longer. One that works for itself goes on by time, a little slower where it
+ * competes for the same CPUs. Its CPU time for a send of the target would rise without costing it
+ * anything, so CPU time counts of sure clients only. Where it cannot be told, as a send takes as
+ * long in both or scatters, they are perhaps clients.
  */
-bool are_clients(const struct whole_rates *rates, u32 count);
+enum are_clients are_clients(const struct whole_rates *rates, u32 count);
 
 /* Take a pair. False: too little happened in it, it is left out. */
 bool whole_price_add(struct whole_price *price, const struct whole_arm *without,
 		     const struct whole_arm *with);
-
-/* After the first eight, where more would hardly make it certain enough: in storms of connects. */
-bool whole_price_is_hopeless(const struct whole_price *price);
 
 /* Estimate, when the last pair is in. */
 void whole_price_estimate(struct whole_price *price);

@@ -17,8 +17,10 @@
 #define price (session->meter.whole_price)
 
 #define LOOK_NS (120 * NS_PER_MS) /* in which the programs are timed */
-#define LOOK_SENDS_LEAST 200.0	  /* in it, or nothing is measured */
+#define LOOK_SENDS_LEAST 60.0	  /* in it, or nothing is measured */
 #define ARM_NS (80 * NS_PER_MS)
+#define ARM_MOST_NS (240 * NS_PER_MS)
+#define ARM_SENDS (1.5 * WHOLE_SENDS_LEAST) /* a stretch is longer where they take longer */
 #define SETTLE_NS (5 * NS_PER_MS)
 #define PATIENCE_NS (7 * NS_PER_S) /* for all pairs */
 #define SLOW_NS (400 * NS_PER_MS)  /* to attach or detach: a host that is too busy for this */
@@ -136,10 +138,11 @@ static void find_clients(double sends)
 	host.known = (double)known;
 }
 
-static bool has_clients(void)
+static enum are_clients clients(void)
 {
-	return host.count && host.count < SENDERS_MOST && host.known >= KNOWN_PART * host.looked &&
-	       are_clients(&host.rates, host.count);
+	bool are_known = host.count < SENDERS_MOST && host.known >= KNOWN_PART * host.looked;
+
+	return are_known ? are_clients(&host.rates, host.count) : CLIENTS_NONE;
 }
 
 /* How the stretches of a pair differ; one that sent in neither differs by nothing. */
@@ -156,8 +159,17 @@ static void compare(const struct whole_arm arms[2], const struct counted counted
 	}
 }
 
+/* Of a stretch, by how many sends the first look had. */
+static u64 arm_length(double sends)
+{
+	u64 length_ns = (u64)(ARM_SENDS / sends * (double)LOOK_NS);
+
+	return length_ns < ARM_NS ? ARM_NS : length_ns > ARM_MOST_NS ? ARM_MOST_NS : length_ns;
+}
+
 /* Neither comes always first, and nothing is attached or detached between two pairs. */
-static int take_pair(bool is_first, struct whole_arm arms[2], struct counted counted[2])
+static int take_pair(bool is_first, u64 length_ns, struct whole_arm arms[2],
+		     struct counted counted[2])
 {
 	int levels[2] = {LEVEL_SAMPLE, (int)session->engine.settings.level};
 
@@ -165,7 +177,7 @@ static int take_pair(bool is_first, struct whole_arm arms[2], struct counted cou
 		bool is_on = i ? !is_first : is_first;
 		if (turn_to(levels[is_on]))
 			return -1;
-		take(ARM_NS, levels[is_on], &arms[is_on], &counted[is_on]);
+		take(length_ns, levels[is_on], &arms[is_on], &counted[is_on]);
 	}
 	return 0;
 }
@@ -192,12 +204,13 @@ static int take_pairs(void)
 	if (arms[true].sends < LOOK_SENDS_LEAST)
 		return 0; /* nobody is waited for */
 	find_clients(arms[true].sends);
+	u64 length_ns = arm_length(arms[true].sends);
 	price.in_situ = meter_in_situ();
 	statistics_turn(false); /* as in nearly all windows */
 	for (u32 pair = 0; pair < PAIRS && !host.is_over && thin_count < THIN_MOST; pair++) {
 		if (is_interrupted() || monotonic_ns() > end_ns)
 			break;
-		if (take_pair(pair % 2 == 0, arms, counted))
+		if (take_pair(pair % 2 == 0, length_ns, arms, counted))
 			return -1;
 		if (!whole_price_add(&price, &arms[false], &arms[true])) {
 			thin_count++;
@@ -205,10 +218,8 @@ static int take_pairs(void)
 		}
 		thin_count = 0;
 		compare(arms, counted);
-		if (whole_price_is_hopeless(&price))
-			break;
 	}
-	price.has_clients = has_clients();
+	price.clients = clients();
 	whole_price_estimate(&price);
 	if (watchdog_missed()) /* the programs returned at once for a part of it */
 		price = (struct whole_price){0};
@@ -243,10 +254,14 @@ void whole_put(void)
 		.host_ns = (s64)price.host.value,
 		.host_low_ns = (s64)price.host.low,
 		.host_high_ns = (s64)price.host.high,
+		.server_said_ns = (u64)price.server_said_ns,
+		.host_said_ns = (u64)price.host_said_ns,
+		.server_told_ns = (s64)price.server_told_ns,
+		.host_told_ns = (s64)price.host_told_ns,
 		.ratio_ppm = price.ratio > 0 ? (u64)(price.ratio * 1e6) : 0,
 		.event_ns = (s64)price.event_ns,
 		.is_server_used = price.is_server_used,
-		.has_clients = price.has_clients,
+		.has_clients = price.clients == CLIENTS_SURELY,
 		.is_host_used = price.is_host_used,
 	};
 	output_commit();

@@ -125,12 +125,12 @@ def _send_cost(observer: Json) -> Iterable[str]:
     text = (
         "the cost was measured in this server, by recording it and not in turn: a send took "
         f"{_ends(cost, 'server')} more of the server's CPU time, which is "
-        f"{quantities.share(cost['server_share'])}"
+        f"{quantities.share(cost['server_share'])}{_told(cost, 'server')}"
     )
-    if cost["host_is_used"]:
-        text += f", with its clients on this host {_ends(cost, 'host')}"
-    elif cost["host_ns"] is not None:
-        text += "; what its clients on this host pay is too uncertain, and told by prices"
+    if cost["host_ns"] is not None:
+        text += f", with its clients on this host {_ends(cost, 'host')}{_told(cost, 'host')}"
+    elif cost["host_is_used"]:
+        text += "; what its clients on this host pay cannot be told apart: the usual part of it"
     yield f"{text} ({quantities.count(cost['pair_count'])} pairs of stretches)"
 
 
@@ -138,6 +138,14 @@ def _ends(cost: Json, what: str) -> str:
     """A cost with its interval."""
     low, high = (quantities.time(cost[f"{what}_{end}_ns"]) for end in ("low", "high"))
     return f"{quantities.time(cost[f'{what}_ns'])} ({low}..{high})"
+
+
+def _told(cost: Json, what: str) -> str:
+    """What windows tell instead of what was measured, where prices have a part in it."""
+    told, said = (quantities.time(cost[f"{what}_{which}_ns"]) for which in ("told", "said"))
+    if told == quantities.time(cost[f"{what}_ns"]):
+        return ""
+    return f" (prices say {said}; {told} by both, each as certain as it is)"
 
 
 def _hit_cost(observer: Json) -> Iterable[str]:

@@ -54,14 +54,13 @@ def hit_cost_facts(price: Any, whole: Any) -> Iterator[schema.Meta]:
             yield schema.Meta(f"hit_cost_{end}ns", str(getattr(price, f"{end or 'hit_'}ns")))
         yield schema.Meta("hit_cost_pair_count", str(price.pairs_count))
     if whole is not None:
-        for end in ("", "low_", "high_"):
+        for end in ("", "low_", "high_", "said_", "told_"):
             yield schema.Meta(f"send_cost_{end}ns", str(getattr(whole, f"server_{end}ns")))
             if whole.has_clients:
                 yield schema.Meta(f"send_host_cost_{end}ns", str(getattr(whole, f"host_{end}ns")))
         yield schema.Meta("send_cpu_ns", str(whole.send_ns))
         yield schema.Meta("send_cost_pair_count", str(whole.pairs_count))
-        if whole.has_clients:
-            yield schema.Meta("send_host_cost_is_used", str(whole.is_host_used))
+        yield schema.Meta("send_host_cost_is_used", str(whole.is_host_used))
 
 
 def budget_is_continuous(budget: Any) -> bool:

@@ -35,11 +35,12 @@ def whole_price_of(content: bytes) -> Any:
         (price.server_low_ns, price.server_ns, price.server_high_ns),
         (price.host_low_ns, price.host_ns, price.host_high_ns),
     )
-    all_ns = (price.send_ns, *(abs(ns) for end in ends for ns in end))
+    told_ns = (price.server_said_ns, price.host_said_ns, price.server_told_ns, price.host_told_ns)
+    all_ns = (price.send_ns, *(abs(ns) for end in (*ends, told_ns) for ns in end))
     if price.pairs_count not in _PAIRS or max(all_ns) > _SEND_MOST_NS:
         raise ValueError(f"a price of {price.pairs_count} pairs, or of hours")
     if any(sorted(end) != list(end) for end in ends):
         raise ValueError("a price beyond its own interval")
-    if price.is_host_used > price.has_clients or price.is_server_used > 1 or price.has_clients > 1:
-        raise ValueError("a price of clients that there are none of")
+    if not price.is_host_used <= price.is_server_used <= 1 or price.has_clients > 1:
+        raise ValueError("a price of clients that is told without the server's")
     return price

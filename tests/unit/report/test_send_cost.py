@@ -24,7 +24,11 @@ COST: dict[str, int] = {
     "host_ns": 11_000,
     "host_low_ns": 10_000,
     "host_high_ns": 12_500,
-    "ratio_ppm": 1_200_000,
+    "server_said_ns": 6_000,
+    "host_said_ns": 6_500,
+    "server_told_ns": 8_000,
+    "host_told_ns": 11_000,
+    "ratio_ppm": 1_333_333,
     "event_ns": 500,
     "is_server_used": 1,
     "has_clients": 1,
@@ -65,9 +69,12 @@ def test_what_was_measured_is_told_with_its_interval(attached: Path) -> None:
 
 
 def test_what_is_too_uncertain_is_named(attached: Path) -> None:
-    terminal, page = read(attached, is_host_used=0)
-    assert "what its clients on this host pay is too uncertain" in terminal
-    assert "With its clients on this host, too uncertain to be used" in page
+    terminal, page = read(attached, server_told_ns=7_850, host_told_ns=10_500)
+    by_both = "by both, each as certain as it is)"
+    assert f"which is 20.0 % (prices say 6.00 µs; 7.85 µs {by_both}" in terminal
+    assert f"(10.0 µs..12.5 µs) (prices say 6.50 µs; 10.5 µs {by_both}" in terminal
+    assert "as prices say, and by both 6.00 µs, 7.85 µs" in page
+    assert "as prices say, and by both 6.50 µs, 10.5 µs" in page
     terminal, page = read(attached, is_server_used=0, is_host_used=0)
     assert "is too uncertain to be used: 8.00 µs (7.00 µs..9.00 µs)" in terminal
     assert "probe hits cost the default: not measured in this server" in terminal
@@ -94,6 +101,11 @@ def test_clients_elsewhere_are_not_told_of(attached: Path) -> None:
         assert "clients on this host" not in text
 
 
+def test_clients_that_cannot_be_told_apart_are_named(attached: Path) -> None:
+    terminal, _ = read(attached, has_clients=0)
+    assert "what its clients on this host pay cannot be told apart" in terminal
+
+
 @pytest.mark.parametrize(
     "values",
     [
@@ -103,8 +115,10 @@ def test_clients_elsewhere_are_not_told_of(attached: Path) -> None:
         {"host_high_ns": 10_999},
         {"send_ns": 1 << 63},
         {"server_low_ns": -(1 << 62)},
-        {"has_clients": 0},
+        {"is_server_used": 0},
         {"is_server_used": 2},
+        {"has_clients": 2},
+        {"host_told_ns": -(1 << 62)},
     ],
 )
 def test_a_frame_that_no_recorder_writes_is_refused(values: dict[str, int]) -> None:
@@ -119,7 +133,7 @@ def test_made_up_values_are_no_figure() -> None:
         assert health.send_cost(facts() | {key: "much"}) is None
     cost = health.send_cost(facts() | {"send_host_cost_high_ns": "much"})
     assert cost is not None
-    assert not cost.host_is_used
+    assert cost.host_ns is cost.host_told_ns is None
 
 
 def test_a_server_without_cpu_time_has_no_share() -> None:
