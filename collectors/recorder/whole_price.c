@@ -3,9 +3,8 @@
 
 #define SLOWER_LEAST 1.03 /* else who waits for the target cannot be told */
 #define TIED_MOST 0.3	  /* of by how much it is slower: one that competes has 0.5 and more */
-#define SAID_ERROR 0.5	 /* of what prices say: docs/measurements/overhead.md has 0.6 to 1.5 of it \
-			  */
-#define CLIENTS_PART 0.4 /* of what the target pays: 0.23 to 0.49 of it there */
+#define SAID_ERROR 0.5	  /* of what prices say: docs/measurements/overhead.md */
+#define CLIENTS_PART 0.4  /* of what the target pays: 0.23 to 0.49 of it there */
 #define CLIENTS_PART_ERROR 0.1
 #define NORMAL_95 1.96 /* half a 95 % interval, in standard deviations */
 
