@@ -135,7 +135,7 @@ static double runs_of(enum kind kind, const struct reading *before, const struct
 
 double meter_in_situ(void)
 {
-	if (meter.whole_price.is_server_used)
+	if (meter.whole_price.in_situ > 0) /* the same in its stretches and in windows */
 		return meter.whole_price.in_situ;
 	return meter.hit_price.is_measured ? meter.hit_price.factor : meter.usual_in_situ;
 }
@@ -278,10 +278,8 @@ static void as_measured(u32 events, struct span *span)
 		span->spent.probes_ns *= whole->ratio;
 		span->spent.scheduler_ns *= whole->ratio;
 	}
-	if (whole->is_host_used) {
-		double others_ns = span->spent.neighbours_ns + whole->event_ns * events;
-		span->spent.neighbours_ns = others_ns > 0 ? others_ns : 0;
-	}
+	if (whole->is_host_used)
+		span->spent.neighbours_ns = whole->event_ns * events;
 }
 
 void meter_span(const struct reading *before, const struct reading *after, int level,

@@ -49,7 +49,7 @@ struct stream_whole_price {
 	s64 server_told_ns; /* by what was measured and by prices, each as certain as it is */
 	s64 host_told_ns;   /* the same; by server_told_ns without sure clients */
 	u64 ratio_ppm;	    /* of server_told_ns to server_said_ns; 0: none */
-	s64 event_ns;	    /* that clients pay for an event of the target, beyond prices */
+	s64 event_ns;	    /* that clients pay for an event of the target */
 	u64 is_server_used; /* 1: windows are told by ratio_ppm; 0: too few pairs, or none */
 	u64 has_clients;    /* 1: there are some, and they surely only wait for the target */
 	u64 is_host_used;   /* 1: and by event_ns; without has_clients: there may be some */

@@ -11,21 +11,20 @@
 enum are_clients are_clients(const struct whole_rates *rates, u32 count)
 {
 	u32 pairs = rates->pairs_count;
-	enum are_clients found = CLIENTS_SURELY;
+	enum are_clients found = count ? CLIENTS_SURELY : CLIENTS_PERHAPS;
 
-	if (pairs < PAIRS_LEAST || !count)
+	if (pairs < PAIRS_LEAST)
 		return CLIENTS_NONE;
 	double slower = median_of(rates->slower, pairs).value;
+	double most = 1 + TIED_MOST * (slower - 1);
 	if (slower < SLOWER_LEAST)
 		return CLIENTS_PERHAPS;
-	for (u32 i = 0; i < count; i++) {
-		struct median sends = median_of(rates->sends[i], pairs);
-		double most = 1 + TIED_MOST * (slower - 1);
-		if (sends.low > most)
-			return CLIENTS_NONE;
-		if (sends.high > most)
+	if (count && median_of(rates->all, pairs).low > most)
+		return CLIENTS_NONE;
+	for (u32 i = 0; i < count; i++)
+		if (pairs - rates->silent[i] < PAIRS_USED ||
+		    median_of(rates->sends[i], pairs).high > most)
 			found = CLIENTS_PERHAPS;
-	}
 	return found;
 }
 
@@ -74,6 +73,8 @@ static struct estimate both(struct estimate one, struct estimate other)
 {
 	double sum = one.variance + other.variance;
 
+	if (sum <= 0)
+		return one;
 	return (struct estimate){
 		.value = (one.value * other.variance + other.value * one.variance) / sum,
 		.variance = one.variance * other.variance / sum,
@@ -95,8 +96,10 @@ static struct estimate with_clients(struct estimate server)
 static void tell(struct whole_price *price)
 {
 	bool are_here = price->clients != CLIENTS_NONE;
-	double said_ns =
-		are_here ? price->host_said_ns / (1 + CLIENTS_PART) : price->server_said_ns;
+	double said_ns = price->server_said_ns;
+
+	if (are_here && price->host_said_ns / (1 + CLIENTS_PART) < said_ns)
+		said_ns = price->host_said_ns / (1 + CLIENTS_PART);
 	struct estimate said = known_to(said_ns, SAID_ERROR * said_ns);
 	struct estimate server = both(measured(&price->server), said);
 	struct estimate host = with_clients(server);
@@ -104,7 +107,9 @@ static void tell(struct whole_price *price)
 	if (price->clients == CLIENTS_SURELY)
 		host = both(measured(&price->host), host);
 	price->server_told_ns = server.value;
-	price->host_told_ns = are_here ? host.value : price->host_said_ns;
+	price->host_told_ns = !are_here			  ? price->host_said_ns
+			      : host.value > server.value ? host.value
+							  : server.value;
 }
 
 void whole_price_estimate(struct whole_price *price)
@@ -122,7 +127,7 @@ void whole_price_estimate(struct whole_price *price)
 	price->host_said_ns = price->server_said_ns + others_ns;
 	tell(price);
 	price->ratio = price->server_told_ns / price->server_said_ns;
-	price->event_ns = (price->host_told_ns - price->server_told_ns - others_ns) / events;
+	price->event_ns = (price->host_told_ns - price->server_told_ns) / events;
 	price->is_server_used = count >= PAIRS_USED && price->ratio > 0;
 	price->is_host_used = price->is_server_used && price->clients != CLIENTS_NONE;
 }

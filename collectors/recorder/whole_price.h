@@ -20,8 +20,9 @@
 #include "median.h"
 #include "senders.h"
 
-/* In shorter ones a send more or less at an edge is much. */
-#define WHOLE_SENDS_LEAST 100.0
+/* In shorter ones a send more or less at an edge is much. Far fewer than are expected, or dear
+ * stretches would be left out. */
+#define WHOLE_SENDS_LEAST 40.0
 
 enum are_clients { CLIENTS_NONE, CLIENTS_PERHAPS, CLIENTS_SURELY };
 
@@ -49,7 +50,7 @@ struct whole_price {
 	double server_told_ns, host_told_ns; /* by both, which windows tell */
 	double send_ns;			     /* of the target's CPU time a send takes alone */
 	double ratio;			     /* of what is told of the target to what prices say */
-	double event_ns; /* that clients pay for an event of the target beyond prices */
+	double event_ns;		     /* that clients pay for an event of the target */
 	bool is_server_used, is_host_used;
 };
 
@@ -58,6 +59,8 @@ struct whole_rates {
 	u32 pairs_count;
 	double slower[PAIRS_MOST]; /* of the time that passes for a send of the target */
 	double sends[SENDERS_MOST][PAIRS_MOST]; /* of a sender, for one of the target */
+	double all[PAIRS_MOST];			/* of all of them */
+	u32 silent[SENDERS_MOST];		/* pairs in which it did not send */
 };
 
 /*
@@ -65,7 +68,7 @@ struct whole_rates {
  * while that takes longer. One that works for itself goes on by time, a little slower where it
  * competes for the same CPUs. Its CPU time for a send of the target would rise without costing it
  * anything, so CPU time counts of sure clients only. Where it cannot be told, as a send takes as
- * long in both or scatters, they are perhaps clients.
+ * long in both or scatters, or as they have ended, they are perhaps clients.
  */
 enum are_clients are_clients(const struct whole_rates *rates, u32 count);
 

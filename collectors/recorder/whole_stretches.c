@@ -20,13 +20,14 @@
 #define LOOK_SENDS_LEAST 60.0	  /* in it, or nothing is measured */
 #define ARM_NS (80 * NS_PER_MS)
 #define ARM_MOST_NS (240 * NS_PER_MS)
-#define ARM_SENDS (1.5 * WHOLE_SENDS_LEAST) /* a stretch is longer where they take longer */
+#define ARM_SENDS 150.0 /* a stretch is longer where they take longer */
 #define SETTLE_NS (5 * NS_PER_MS)
-#define PATIENCE_NS (7 * NS_PER_S) /* for all pairs */
-#define SLOW_NS (400 * NS_PER_MS)  /* to attach or detach: a host that is too busy for this */
+#define PATIENCE_NS (10 * NS_PER_S) /* for all pairs */
+#define SLOW_NS (400 * NS_PER_MS)   /* to attach or detach: a host that is too busy for this */
 
-#define CLIENT_PART 0.01 /* of the target's sends: fewer are not looked at */
-#define KNOWN_PART 0.9	 /* of the sends of others must be theirs */
+#define CLIENT_PART 0.01  /* of the target's sends: fewer are not looked at */
+#define KNOWN_PART 0.9	  /* of the sends of others must be theirs to be surely all */
+#define ANSWERED_PART 0.3 /* of the target's sends: else its clients are elsewhere */
 
 enum { PAIRS = 22, THIN_MOST = 4 /* pairs in a row in which too little happened */ };
 
@@ -138,11 +139,14 @@ static void find_clients(double sends)
 	host.known = (double)known;
 }
 
-static enum are_clients clients(void)
+static enum are_clients clients(double sends)
 {
 	bool are_known = host.count < SENDERS_MOST && host.known >= KNOWN_PART * host.looked;
 
-	return are_known ? are_clients(&host.rates, host.count) : CLIENTS_NONE;
+	if (host.looked < ANSWERED_PART * sends)
+		return CLIENTS_NONE;
+	enum are_clients found = are_clients(&host.rates, host.count);
+	return found == CLIENTS_SURELY && !are_known ? CLIENTS_PERHAPS : found;
 }
 
 /* How the stretches of a pair differ; one that sent in neither differs by nothing. */
@@ -153,10 +157,15 @@ static void compare(const struct whole_arm arms[2], const struct counted counted
 	u32 pair = rates->pairs_count++;
 
 	rates->slower[pair] = counted[true].time_ns / counted[false].time_ns / part;
+	double all[2] = {0};
 	for (u32 i = 0; i < host.count; i++) {
 		double on = counted[true].sends[i], off = counted[false].sends[i];
 		rates->sends[i][pair] = off > 0 ? on / off / part : on > 0 ? 1e9 : 1;
+		rates->silent[i] += on + off == 0;
+		all[true] += on;
+		all[false] += off;
 	}
+	rates->all[pair] = all[false] > 0 ? all[true] / all[false] / part : 1;
 }
 
 /* Of a stretch, by how many sends the first look had. */
@@ -203,8 +212,9 @@ static int take_pairs(void)
 	take(LOOK_NS, (int)session->engine.settings.level, &arms[true], &counted[true]);
 	if (arms[true].sends < LOOK_SENDS_LEAST)
 		return 0; /* nobody is waited for */
-	find_clients(arms[true].sends);
-	u64 length_ns = arm_length(arms[true].sends);
+	double looked = arms[true].sends;
+	u64 length_ns = arm_length(looked);
+	find_clients(looked);
 	price.in_situ = meter_in_situ();
 	statistics_turn(false); /* as in nearly all windows */
 	for (u32 pair = 0; pair < PAIRS && !host.is_over && thin_count < THIN_MOST; pair++) {
@@ -219,8 +229,10 @@ static int take_pairs(void)
 		thin_count = 0;
 		compare(arms, counted);
 	}
-	price.clients = clients();
+	price.clients = clients(looked);
 	whole_price_estimate(&price);
+	if (!price.is_server_used)
+		price.in_situ = 0;
 	if (watchdog_missed()) /* the programs returned at once for a part of it */
 		price = (struct whole_price){0};
 	return 0;

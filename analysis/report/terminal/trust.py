@@ -118,8 +118,9 @@ def _send_cost(observer: Json) -> Iterable[str]:
         return
     if observer["hit_cost_source"] != "scaled":
         yield (
-            "what recording costs for a send was measured, and is too uncertain to be used: "
-            f"{_ends(cost, 'server')}"
+            "what recording costs for a send was measured, and is not used, as it is of fewer than "
+            f"16 pairs of stretches or not above 0: {_ends(cost, 'server')} "
+            f"({quantities.count(cost['pair_count'])} pairs)"
         )
         return
     text = (

@@ -9,6 +9,7 @@ from tlstax.probes.model import Level
 _LEVELS: Final = {b"none", *(level.name.lower().encode() for level in Level)}
 _PAIRS: Final = range(8, 33)
 """That an estimate has: PAIRS_LEAST to PAIRS_MOST of median.h."""
+_PAIRS_USED: Final = 16
 _SEND_MOST_NS: Final = 3_600_000_000_000
 
 
@@ -43,4 +44,12 @@ def whole_price_of(content: bytes) -> Any:
         raise ValueError("a price beyond its own interval")
     if not price.is_host_used <= price.is_server_used <= 1 or price.has_clients > 1:
         raise ValueError("a price of clients that is told without the server's")
+    if price.is_server_used and not (
+        price.pairs_count >= _PAIRS_USED
+        and price.ratio_ppm
+        and 0 <= price.server_told_ns <= price.host_told_ns
+        and price.server_told_ns <= max(price.server_ns, price.server_said_ns)
+        and price.has_clients <= price.is_host_used
+    ):
+        raise ValueError("a price that is told, and is none")
     return price

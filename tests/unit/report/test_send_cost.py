@@ -68,23 +68,24 @@ def test_what_was_measured_is_told_with_its_interval(attached: Path) -> None:
     assert "With its clients on this host 11.0 µs (10.0 µs..12.5 µs)" in page
 
 
-def test_what_is_too_uncertain_is_named(attached: Path) -> None:
+def test_what_prices_have_a_part_in_is_named(attached: Path) -> None:
     terminal, page = read(attached, server_told_ns=7_850, host_told_ns=10_500)
     by_both = "by both, each as certain as it is)"
     assert f"which is 20.0 % (prices say 6.00 µs; 7.85 µs {by_both}" in terminal
     assert f"(10.0 µs..12.5 µs) (prices say 6.50 µs; 10.5 µs {by_both}" in terminal
     assert "as prices say, and by both 6.00 µs, 7.85 µs" in page
     assert "as prices say, and by both 6.50 µs, 10.5 µs" in page
-    terminal, page = read(attached, is_server_used=0, is_host_used=0)
-    assert "is too uncertain to be used: 8.00 µs (7.00 µs..9.00 µs)" in terminal
+    terminal, page = read(attached, pairs_count=15, is_server_used=0, is_host_used=0)
+    assert "not used, as it is of fewer than 16 pairs of stretches or not above 0: 8.00" in terminal
     assert "probe hits cost the default: not measured in this server" in terminal
-    assert "measured before the recording, too uncertain to be used" in page
+    assert "not used, as it is of fewer than 16 pairs of stretches" in page
+    assert "by both" not in page
 
 
 @pytest.mark.parametrize("is_used", [0, 1])
 def test_hits_that_were_measured_yield_to_the_whole(is_used: int) -> None:
     hit = definition().layout("hit_price")(pairs_count=16, hit_ns=2_400, is_used=1)
-    meta = facts(hit, is_server_used=is_used)
+    meta = facts(hit, is_server_used=is_used, is_host_used=is_used)
     assert meta["hit_cost_source"] == ("scaled" if is_used else "measured")
     assert meta["hit_cost_ns"] == "2400"
     assert meta["send_cost_ns"] == "8000"
@@ -102,8 +103,8 @@ def test_clients_elsewhere_are_not_told_of(attached: Path) -> None:
 
 
 def test_clients_that_cannot_be_told_apart_are_named(attached: Path) -> None:
-    terminal, _ = read(attached, has_clients=0)
-    assert "what its clients on this host pay cannot be told apart" in terminal
+    for text in read(attached, has_clients=0):
+        assert "hat its clients on this host pay cannot be told apart" in text
 
 
 @pytest.mark.parametrize(
@@ -117,6 +118,12 @@ def test_clients_that_cannot_be_told_apart_are_named(attached: Path) -> None:
         {"server_low_ns": -(1 << 62)},
         {"is_server_used": 0},
         {"is_server_used": 2},
+        {"pairs_count": 15},
+        {"ratio_ppm": 0},
+        {"server_told_ns": -5_000},
+        {"server_told_ns": 8_001},
+        {"host_told_ns": 7_999},
+        {"is_host_used": 0},
         {"has_clients": 2},
         {"host_told_ns": -(1 << 62)},
     ],
