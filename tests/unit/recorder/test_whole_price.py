@@ -282,8 +282,7 @@ def test_what_recording_seems_to_save_is_not_used() -> None:
 
 def by_weights(*estimates: tuple[float, float]) -> tuple[float, float]:
     """Mean and variance of values with theirs."""
-    weights = [1 / variance for _, variance in estimates]
-    values = [value for value, _ in estimates]
+    values, weights = zip(*((value, 1 / variance) for value, variance in estimates), strict=True)
     return float(np.average(values, weights=weights)), 1 / sum(weights)
 
 
