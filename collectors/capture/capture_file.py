@@ -8,8 +8,10 @@ Who writes a capture holds a lock on it (flock), so that two recordings cannot r
 import errno
 import fcntl
 import os
+import signal
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
@@ -72,9 +74,21 @@ class CaptureFile:
 
 def require_place(path: Path, overwrite: bool) -> None:
     """Raise what CaptureFile would, before anything is done for a capture; nothing is left."""
-    file = CaptureFile(path, overwrite)
-    file.remove()
-    file.close()
+    with without_interrupts():
+        file = CaptureFile(path, overwrite)
+        file.remove()
+        file.close()
+
+
+@contextmanager
+def without_interrupts() -> Iterator[None]:
+    """Ctrl-C and its like come after the block: a file that it creates is known by then."""
+    waiting = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, waiting)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _create_private(path: Path) -> int:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final, cast
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.capture.capture_file import CaptureFile, write_error
+from tlstax.collectors.capture.capture_file import CaptureFile, without_interrupts, write_error
 from tlstax.collectors.capture.schema import (
     APPLICATION_ID,
     TABLES,
@@ -57,14 +57,17 @@ class CaptureWriter:
         Raises TlstaxError: USAGE if the file exists (with `overwrite`: if it is not a capture, or
         another recording writes it), IO if it cannot be created.
         """
-        file = CaptureFile(Path(path), overwrite)
-        connection = None
+        file = connection = None
         try:
+            with without_interrupts():
+                file = CaptureFile(Path(path), overwrite)
             connection = _connect(file.current)
             _prepare(connection)
         except BaseException as error:  # also Ctrl-C: nothing of it is left
             if connection is not None:
                 connection.close()
+            if file is None:
+                raise
             file.remove()
             file.close()
             if isinstance(error, sqlite3.OperationalError):

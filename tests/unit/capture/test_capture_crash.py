@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture import capture_file
 from tlstax.collectors.capture import writer as writer_module
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Ledger, Window
@@ -196,4 +197,20 @@ def test_ctrl_c_while_it_is_created_leaves_nothing(
     monkeypatch.setattr(writer_module, "_prepare", interrupted)
     with pytest.raises(KeyboardInterrupt):
         CaptureWriter.create(tmp_path / "a.tlstax")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("create", [CaptureWriter.create, capture_file.require_place])
+def test_ctrl_c_just_after_the_file_is_there_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, create: Callable[[Path, bool], object]
+) -> None:
+    lock = capture_file._lock
+
+    def interrupted(descriptor: int, path: Path) -> None:
+        lock(descriptor, path)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(capture_file, "_lock", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        create(tmp_path / "a.tlstax", False)
     assert list(tmp_path.iterdir()) == []
