@@ -251,7 +251,7 @@ def test_where_sends_tell_nothing_prices_are_told(clients: int) -> None:
 
 
 @pytest.mark.parametrize("truth", [0.6, 1.0, 1.5])
-def test_in_a_storm_what_is_told_is_nearer_than_either(truth: float) -> None:
+def test_in_a_storm_what_is_told_is_nearer_than_prices(truth: float) -> None:
     """Sends scatter by more than recording costs; prices are as wrong as they have been seen."""
     generator, told, alone = np.random.default_rng(7), [], []
     for _ in range(REPETITIONS):
