@@ -80,6 +80,20 @@ static void describe(const struct thread_slot *copy, u32 index, struct stream_sl
 	memcpy(slot->comm, copy->comm, sizeof(slot->comm));
 }
 
+/* Whether all is the same but what a struct stream_change tells. */
+static bool is_rest_same(const struct stream_slot *old, const struct stream_slot *new)
+{
+	struct stream_slot as_before = *new;
+
+	as_before.state = old->state;
+	as_before.owner = old->owner;
+	as_before.last_ns = old->last_ns;
+	as_before.steal_ns = old->steal_ns;
+	as_before.handed_ns = old->handed_ns;
+	as_before.cells_count = old->cells_count;
+	return !memcmp(old, &as_before, sizeof(as_before));
+}
+
 /* Whether nothing changed but the time at which the kernel's counts were read. */
 static bool is_same(const struct stream_slot *old, const struct stream_slot *new)
 {
@@ -119,6 +133,45 @@ static u32 changed_cells(const u64 *now, const u64 *sent, bool is_again, u32 *ch
 	return count;
 }
 
+static bool put_whole(const struct stream_slot *slot, const u64 *now, const u32 *changed)
+{
+	struct stream_slot *frame = output_put(
+		STREAM_SLOT, sizeof(*slot) + slot->cells_count * sizeof(struct stream_cell));
+
+	if (!frame)
+		return false;
+	*frame = *slot;
+	struct stream_cell *cells = (void *)(frame + 1);
+	for (u32 i = 0; i < slot->cells_count; i++)
+		cells[i] = (struct stream_cell){changed[i], now[changed[i]]};
+	return true;
+}
+
+/* A third of that: most accounts are sent in each window, and bytes are a good part of its cost. */
+static bool put_change(const struct stream_slot *slot, const u64 *now, const u32 *changed)
+{
+	struct stream_change *frame =
+		output_put(STREAM_CHANGE, sizeof(*frame) + slot->cells_count * sizeof(u64));
+
+	if (!frame)
+		return false;
+	*frame = (struct stream_change){
+		.index = slot->index,
+		.state = (u8)slot->state,
+		.owner = (u8)slot->owner,
+		.cells_count = (u16)slot->cells_count,
+		.last_ns = slot->last_ns,
+		.steal_ns = slot->steal_ns,
+		.handed_ns = slot->handed_ns,
+	};
+	u64 *values = (void *)(frame + 1);
+	for (u32 i = 0; i < slot->cells_count; i++) {
+		frame->cells[changed[i] / 64] |= 1ULL << changed[i] % 64;
+		values[i] = now[changed[i]];
+	}
+	return true;
+}
+
 static bool put_slot(struct sent_account *entry, const struct thread_slot *copy,
 		     struct stream_slot *slot)
 {
@@ -134,20 +187,18 @@ static bool put_slot(struct sent_account *entry, const struct thread_slot *copy,
 	look_at_stack(entry, copy, slot);
 	bool is_again = entry->generation && entry->generation != accounts.generation;
 	slot->cells_count = changed_cells(now, entry->cells, is_again, changed);
-	if (entry->generation == accounts.generation && !slot->cells_count &&
-	    is_same(&entry->slot, slot))
+	bool is_known = entry->generation == accounts.generation;
+	if (is_known && !slot->cells_count && is_same(&entry->slot, slot))
 		return true;
-	struct stream_slot *frame = output_put(
-		STREAM_SLOT, sizeof(*slot) + slot->cells_count * sizeof(struct stream_cell));
-	if (!frame)
+	bool is_put = is_known && is_rest_same(&entry->slot, slot)
+			      ? put_change(slot, now, changed)
+			      : put_whole(slot, now, changed);
+	if (!is_put)
 		return false;
-	*frame = *slot;
-	struct stream_cell *cells = (void *)(frame + 1);
 	for (u32 i = 0; i < slot->cells_count; i++) {
 		entry->cells[changed[i]] = now[changed[i]];
 		if (changed[i] >= PHASES * STATES)
 			accounts.counted_phases |= 1U << (changed[i] - PHASES * STATES);
-		cells[i] = (struct stream_cell){changed[i], now[changed[i]]};
 	}
 	entry->slot = *slot;
 	entry->generation = accounts.generation;

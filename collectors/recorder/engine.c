@@ -16,7 +16,7 @@
 #include "walks.h"
 #include "watchdog.h"
 
-enum { KEPT_BYTES = 1 << 25 };
+enum { KEPT_BYTES = 1 << 25, SAMPLES_LEAST = 1024 };
 
 static char log_text[512];
 
@@ -106,6 +106,22 @@ static const struct engine *loaded_before(const struct engine *engine)
 	return settings->beside ? settings->beside : settings->first;
 }
 
+/*
+ * Room for the samples of the longest window, if that is less than the map's own: each window looks
+ * at every bucket of the map, and these are as many as there is room for.
+ */
+static u32 samples_most(const struct engine *engine, const struct bpf_map *samples)
+{
+	const struct settings *settings = &engine->settings;
+	u32 most = bpf_map__max_entries(samples);
+	double seconds = (double)settings->longest_ns / (double)NS_PER_S;
+	double wanted = (double)settings->sample_hz * engine->online_count * seconds;
+
+	if (settings->sample_hz && (!settings->longest_ns || wanted > most))
+		return most;
+	return wanted > SAMPLES_LEAST ? (u32)wanted : SAMPLES_LEAST;
+}
+
 static int configure(struct engine *engine, const struct plan *plan, const struct target *target)
 {
 	struct bpf_map *constants = engine_data_map(engine, ".rodata.config");
@@ -125,6 +141,10 @@ static int configure(struct engine *engine, const struct plan *plan, const struc
 		error = bpf_map__set_max_entries(map_of(engine, "hits"), engine->shards_count);
 	if (!error)
 		error = bpf_map__set_max_entries(map_of(engine, "cpus"), engine->cpus_count);
+	if (!error)
+		error = bpf_map__set_max_entries(
+			map_of(engine, "samples"),
+			samples_most(engine, map_of(engine, "samples")));
 	if (!error)
 		error = bpf_program__set_autoload(
 			bpf_object__find_program_by_name(engine->object, "each_file"),

@@ -19,6 +19,7 @@ struct engine;
 struct settings {
 	enum level level;
 	u32 sample_hz, slots;
+	u64 longest_ns;			 /* of windows; 0: somebody else says when they end */
 	u32 network_bits, network6_bits; /* of clients' addresses that are kept; 0: none */
 	const struct engine *beside;	 /* one of the same target: no stacks and samples then */
 	const struct engine *first;	 /* of the first target; NULL: it is that itself */

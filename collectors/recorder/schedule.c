@@ -313,8 +313,9 @@ int schedule_step(void)
 	if (time_ns >= state.next_ns && state.price.is_on)
 		return price_step();
 	if (time_ns >= state.next_ns) {
+		u64 pause_ns = window_pause_ns(state.engine);
 		int error = state.is_trial ? judge() : state.budget > 0 ? end_window() : go_on();
-		state.drain_ns = monotonic_ns() + DRAIN_NS;
+		state.drain_ns = monotonic_ns() + pause_ns;
 		return state.stretch.is_on && !error ? finish_stretch() : error;
 	}
 	if (!state.stretch.is_on && time_ns >= stretch_due_ns())

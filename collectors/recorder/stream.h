@@ -15,7 +15,7 @@
 
 enum {
 	STREAM_MAGIC = 0x78736c74, /* "tlsx" */
-	STREAM_VERSION = 11,
+	STREAM_VERSION = 12,
 	STREAM_FRAME_MOST = 65536, /* bytes behind the head of a frame */
 	STREAM_SPANS_MOST = 512,   /* functions of roles in a plan */
 	STREAM_TARGETS_MOST = 16,  /* processes that one recorder records */
@@ -47,6 +47,7 @@ enum stream_type {
 	STREAM_FUNCTION_LOSS = 22, /* struct stream_function_loss: with functions, once a window */
 	STREAM_HIT_PRICE = 23,	   /* struct stream_hit_price: when it was estimated (anew) */
 	STREAM_WHOLE_PRICE = 24,   /* struct stream_whole_price: before the first window */
+	STREAM_CHANGE = 25,	   /* struct stream_change and its values: accounts that were sent before */
 	STREAM_FACT = 32,	   /* struct stream_fact, a name and a text: answers to --serve */
 	STREAM_LINK = 33,	   /* struct stream_fact, a name and where that link leads to */
 	STREAM_FILE = 34,	   /* struct stream_file: a mapped file, of which parts follow */
@@ -138,6 +139,21 @@ struct stream_slot {
 struct stream_cell {
 	u64 index; /* below 128: 8 * phase + state, ns; from 128 on: phase, instances that ended */
 	u64 value;
+};
+
+/*
+ * The account that was sent last for a slot: where it is now, and cells that changed. The values of
+ * these follow in their order.
+ */
+struct stream_change {
+	u32 index;	 /* of the slot */
+	u8 state;	 /* enum state of ledger.h, now */
+	u8 owner;	 /* enum phase of ledger.h, now */
+	u16 cells_count; /* values that follow */
+	u64 last_ns;
+	s64 steal_ns;
+	s64 handed_ns;
+	u64 cells[3]; /* bit n of all: a cell of struct stream_cell with index n changed */
 };
 
 /* A CPU since the programs were loaded. */

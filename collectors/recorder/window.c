@@ -232,6 +232,11 @@ static bool is_calm(const struct engine *engine)
 	       (!ended_count || engine->settings.slots >= SLOTS_OF_MANY) && !walks_are_waiting();
 }
 
+u64 window_pause_ns(const struct engine *engine)
+{
+	return is_calm(engine) ? CALM_NS : DRAIN_NS;
+}
+
 u64 window_drain(struct engine *engine)
 {
 	u64 waiting_bytes = ring_waiting_bytes(&engine->records);

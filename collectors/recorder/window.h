@@ -61,4 +61,7 @@ void window_turned(const struct engine *engine);
  */
 u64 window_drain(struct engine *engine);
 
+/* How long after a window's end to look first: by what has gathered since the look before it. */
+u64 window_pause_ns(const struct engine *engine);
+
 #endif

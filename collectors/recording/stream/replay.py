@@ -31,19 +31,19 @@ class Replay(Totals):
 
     def slots(self) -> Iterator[SlotView]:
         """Every thread's account; those that ended stay until `recycle`."""
-        for account in (*self.ended.values(), *self.accounts.values()):
+        for account in (*self.accounts.ended.values(), *self.accounts.live.values()):
             if account.view is not None:
                 yield account.view
 
     def recycle(self, index: int) -> None:
         """Forget the thread that ended in a slot: the first of them."""
-        key = next(key for key in self.ended if key[0] == index)
-        del self.ended[key]
+        ended = self.accounts.ended
+        del ended[next(key for key in ended if key[0] == index)]
 
     def span_of(self, slot: SlotView) -> int:
         """1 + number of the span that the thread's stack showed; 0: none."""
         key = (slot.index, slot.tid, slot.thread_start_ns)
-        account = self.accounts.get(key) or self.ended.get(key)
+        account = self.accounts.live.get(key) or self.accounts.ended.get(key)
         return account.span if account else 0
 
     def latency_counts(self) -> dict[int, tuple[int, ...]]:

@@ -3,14 +3,12 @@
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import product
 from typing import Any, Final
 
 from tlstax.collectors.capture.syscalls_arm64 import number_of_x86
-from tlstax.collectors.capture.vocabulary import PHASES, ROLES, STATES
 from tlstax.collectors.recording.programs import ledger_layout as layout
-from tlstax.collectors.recording.programs.views import Counts, CpuReading, SlotView
+from tlstax.collectors.recording.programs.views import CpuReading
+from tlstax.collectors.recording.stream.account_totals import AccountTotals, require_cell
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.frames import (
     Frame,
@@ -27,14 +25,6 @@ from tlstax.collectors.recording.stream.prices import budget_of, require_levels,
 
 _NUMBERS: Final = definition()
 _KEPT: Final = ("HIT_PRICE", "ERROR", "END")  # the last of each
-_PHASES, _STATES = range(len(PHASES)), range(len(STATES))
-_CELLS: Final = layout.PHASE_CELLS * layout.STATE_CELLS
-_KNOWN_CELLS: Final = frozenset(
-    (
-        *(phase * layout.STATE_CELLS + state for phase, state in product(_PHASES, _STATES)),
-        *(_CELLS + phase for phase in _PHASES),
-    )
-)
 STACKS_MOST: Final = 1 << 17
 """More than the programs refer to: they send a stack again after at most 32768 others."""
 CPUS_MOST: Final = 1 << 16
@@ -49,14 +39,6 @@ class StreamError(Exception):
 def _made_up(error: Exception) -> StreamError:
     return StreamError(f"it holds what no recorder writes ({error})")
 
-
-@dataclass
-class Account:
-    """A thread's account so far."""
-
-    cells: list[int] = field(default_factory=lambda: [0] * (_CELLS + layout.PHASE_CELLS))
-    view: SlotView | None = None
-    span: int = 0
 
 
 class Totals:
@@ -83,8 +65,7 @@ class Totals:
         self._mappings: dict[tuple[int, int], tuple[Any, bytes]] = {}
         self.kernel_names: dict[int, tuple[str, int]] = {}
         self._plan_parts: list[bytes] = []
-        self.accounts: dict[tuple[int, int, int], Account] = {}
-        self.ended: dict[tuple[int, int, int], Account] = {}
+        self.accounts = AccountTotals()
         self.cpus: dict[int, CpuReading] = {}
         self.latency: dict[int, list[int]] = {}
         self.hits: dict[int, tuple[int, int, int]] = {}
@@ -103,7 +84,6 @@ class Totals:
                 ("START", self._take_start),
                 ("PLAN", self._plan_parts.append),
                 ("MAPPING", self._take_mapping),
-                ("SLOT", self._take_slots),
                 ("CPU", self._take_cpus),
                 ("LATENCY", self._take_latency),
                 ("HITS", self._take_hits),
@@ -117,6 +97,7 @@ class Totals:
                 ("BUDGET", self._take_budget),
                 ("WHOLE_PRICE", self._take_whole_price),
                 *((name, self._keeper(name.lower())) for name in _KEPT),
+                *self.accounts.takers(),
                 *self.functions.takers(),
             )
         }
@@ -209,20 +190,6 @@ class Totals:
         for entry, path in counted("mapping", content, "path_bytes", 1):
             self._mappings[entry.start, entry.inode] = entry, path
 
-    def _take_slots(self, content: bytes) -> None:
-        cell_bytes = _NUMBERS.structures["stream_cell"].size_bytes
-        for slot, cells in counted("slot", content, "cells_count", cell_bytes):
-            key = (slot.index, slot.tid, slot.thread_start_ns)
-            account = self.accounts.setdefault(key, Account())
-            for cell in records("cell", cells):
-                if cell.value and cell.index not in _KNOWN_CELLS:  # others are told, as 0
-                    raise ValueError(f"cell {cell.index}")
-                account.cells[cell.index] = cell.value
-            account.span = slot.span
-            account.view = _view(slot, account.cells)
-            if slot.status == layout.ThreadStatus.EXITED:
-                self.ended[key] = self.accounts.pop(key)
-
     def _take_cpus(self, content: bytes) -> None:
         for cpu in records("cpu", content):
             if self.start is None or cpu.number >= self.start.cpus_count:
@@ -231,7 +198,7 @@ class Totals:
 
     def _take_latency(self, content: bytes) -> None:
         for entry in records("latency", content):
-            _require_cell(entry.phase)
+            require_cell(entry.phase)
             counts = self.latency.setdefault(entry.phase, [0] * layout.LATENCY_BUCKETS)
             counts[entry.bucket] = entry.count
 
@@ -258,7 +225,7 @@ class Totals:
 
     def _take_samples(self, content: bytes) -> None:
         for entry in records("sample", content):
-            _require_cell(entry.phase)
+            require_cell(entry.phase)
             key = layout.SampleKey(
                 *(entry.phase, self._call(entry.syscall), entry.user_stack),
                 *(entry.kernel_stack, entry.user_ip, entry.kernel_ip),
@@ -273,7 +240,7 @@ class Totals:
 
     def _take_waits(self, content: bytes) -> None:
         for entry in records("wait", content):
-            _require_cell(entry.phase, entry.state)
+            require_cell(entry.phase, entry.state)
             key = layout.OffcpuKey(
                 *(entry.phase, entry.state, self._call(entry.syscall), entry.user_stack),
                 entry.kernel_stack,
@@ -298,41 +265,3 @@ class Totals:
         for entry in records("kernel_name", content):
             name = entry.name.decode("utf-8", "replace")
             self.kernel_names[entry.address] = (name, entry.offset_bytes)
-
-
-def _require_cell(phase: int, state: int = 0) -> None:
-    if phase not in _PHASES or state not in _STATES:
-        raise ValueError(f"phase {phase} and state {state}")
-
-
-def _view(slot: Any, cells: list[int]) -> SlotView:
-    _require_cell(slot.owner, slot.state)
-    if slot.role >= len(ROLES):
-        raise ValueError(f"role {slot.role}")
-    return SlotView(
-        index=slot.index,
-        tid=slot.tid,
-        exited=slot.status == layout.ThreadStatus.EXITED,
-        paused=slot.status == layout.ThreadStatus.PAUSED,
-        role=slot.role,
-        comm=bytes(slot.comm),
-        thread_start_ns=slot.thread_start_ns,
-        first_ns=slot.first_ns,
-        last_ns=slot.last_ns,
-        state=slot.state,
-        owner=slot.owner,
-        uncertain_ns=slot.uncertain_ns,
-        steal_ns=slot.steal_ns,
-        handed_ns=slot.handed_ns,
-        healed_count=slot.healed_count,
-        cells=tuple(cells[:_CELLS]),
-        counts=tuple(cells[_CELLS:]),
-        first_counts=_counts(slot.first_counts),
-        kernel_counts=_counts(slot.counts),
-    )
-
-
-def _counts(counts: Any) -> Counts:
-    return Counts(
-        *(counts.time_ns, counts.cpu_ns, counts.wait_ns, counts.switch_count, counts.seen_count)
-    )

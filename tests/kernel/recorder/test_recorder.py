@@ -307,10 +307,11 @@ def test_latencies_come_with_their_window(
     recorder.terminate()
     stream, errors = recorder.communicate(timeout=COMMAND_S)
     assert recorder.returncode == OK, errors
+    assert frames_of(stream)[0][definition().number("CHANGE")], "accounts that were told before"
     totals = Totals(io.BytesIO(stream))
     late: list[int] = []  # that are in an account, and in no bucket
     while totals.next_window():
-        accounts = [*totals.accounts.values(), *totals.ended.values()]
+        accounts = [*totals.accounts.live.values(), *totals.accounts.ended.values()]
         ended = sum(sum(one.cells[FIRST_COUNT:]) for one in accounts)
         late.append(abs(ended - sum(map(sum, totals.latency.values()))))
     assert late[-1] == 0 < ended

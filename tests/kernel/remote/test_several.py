@@ -30,6 +30,7 @@ from tlstax.tests.kernel.remote.sessions import GONE_SECONDS, Attach, said, ssh_
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 BUDGET, NO_PID, MANY, SETTLE_S = 7, 1 << 22, 200, 1.2
 COUNTS = (5, 9, 14)
+LOAD = (1, 600_000, 100)  # a pair of threads, for ms, with so many µs of work at a time
 
 
 @pytest.fixture
@@ -194,10 +195,15 @@ def test_more_than_one_recorder_records(several: Attach, folder: Path) -> None:
 
 
 def test_a_budget_that_nothing_fits_is_of_each(
-    servers: list[Process], several: Attach, folder: Path, box: RemoteHost
+    program: Path, started: Started, several: Attach, folder: Path, box: RemoteHost
 ) -> None:
+    """Of servers that compute: an idle CPU takes no samples, which may fit then."""
+    servers = [started(program, "load", *LOAD) for _ in range(2)]
+    for server in servers:
+        assert server.stdin is not None
+        server.stdin.write(b"g")
     too_much = ("--budget", "0.1%", "--sample-hz", "999")
-    process = several([server.pid for server in servers[:2]], *too_much, waits_for=0)
+    process = several([server.pid for server in servers], *too_much, waits_for=0)
     text = said(process, BUDGET)
     assert len(errors_in(text)) == 2
     box.await_nothing_left(GONE_SECONDS)

@@ -46,6 +46,16 @@ def slot(tid: int, cells: dict[int, int], last_ns: int, **more: Any) -> bytes:
     return content + b"".join(struct("cell", index=key, value=cells[key]) for key in cells)
 
 
+def change(cells: dict[int, int], last_ns: int, **more: Any) -> bytes:
+    """The same account later, as it is told when it was told before."""
+    more = {"owner": 12, "state": 0, "cells_count": len(cells)} | more
+    entry = KNOWN.layout("change")(last_ns=last_ns, **more)
+    for index in cells:
+        entry.cells[index // 64] |= 1 << index % 64
+    values = (cells[index] for index in sorted(cells))
+    return bytes(entry) + b"".join(value.to_bytes(8, "little") for value in values)
+
+
 def window(number: int, end_ns: int, **more: Any) -> tuple[str, bytes]:
     """A window ends."""
     known = {

@@ -29,8 +29,10 @@ from tlstax.collectors.recording.stream.replay import UNKNOWN
 from tlstax.collectors.recording.stream_recording import import_stream
 from tlstax.tests.unit.recording.plan_mutants import plan_mutants
 from tlstax.tests.unit.recording.streams import (
+    COMMAND_ON_CPU,
     KNOWN,
     SECOND,
+    change,
     frame,
     slot,
     stream,
@@ -206,6 +208,13 @@ def test_a_missing_frame_is_noticed(parts: list[tuple[str, bytes]]) -> None:
         ("SLOT", slot(7, {}, SECOND, state=len(STATES))),
         ("SLOT", slot(7, {}, SECOND, role=len(ROLES))),
         ("SLOT", slot(7, {1: 1}, SECOND)[:-4]),
+        ("CHANGE", change({}, SECOND, index=1)),
+        ("CHANGE", change({COMMAND_ON_CPU: 1}, SECOND, cells_count=0)),
+        ("CHANGE", change({COMMAND_ON_CPU: 1}, SECOND)[:-4]),
+        ("CHANGE", change({len(STATES): 1}, SECOND)),
+        ("CHANGE", change({191: 1}, SECOND)),
+        ("CHANGE", change({}, SECOND, owner=77)),
+        ("CHANGE", change({}, SECOND, state=len(STATES))),
         ("CPU", struct("cpu", number=1 << 40)),
         ("LATENCY", struct("latency", phase=len(PHASES), bucket=0, count=1)),
         ("SAMPLE", struct("sample", phase=len(PHASES), user_stack=-1, kernel_stack=-1, count=1)),
