@@ -190,9 +190,8 @@ static bool put_slot(struct sent_account *entry, const struct thread_slot *copy,
 	bool is_known = entry->generation == accounts.generation;
 	if (is_known && !slot->cells_count && is_same(&entry->slot, slot))
 		return true;
-	bool is_put = is_known && is_rest_same(&entry->slot, slot)
-			      ? put_change(slot, now, changed)
-			      : put_whole(slot, now, changed);
+	bool is_put = is_known && is_rest_same(&entry->slot, slot) ? put_change(slot, now, changed)
+								   : put_whole(slot, now, changed);
 	if (!is_put)
 		return false;
 	for (u32 i = 0; i < slot->cells_count; i++) {

@@ -142,9 +142,8 @@ static int configure(struct engine *engine, const struct plan *plan, const struc
 	if (!error)
 		error = bpf_map__set_max_entries(map_of(engine, "cpus"), engine->cpus_count);
 	if (!error)
-		error = bpf_map__set_max_entries(
-			map_of(engine, "samples"),
-			samples_most(engine, map_of(engine, "samples")));
+		error = bpf_map__set_max_entries(map_of(engine, "samples"),
+						 samples_most(engine, map_of(engine, "samples")));
 	if (!error)
 		error = bpf_program__set_autoload(
 			bpf_object__find_program_by_name(engine->object, "each_file"),

@@ -103,7 +103,8 @@ int start_settings(const struct options *options, const struct plan *plan,
 		.level = options->level < 0 ? whole : (enum level)options->level,
 		.sample_hz = plan->has_samples ? options->sample_hz : 0,
 		.slots = options->slots ? options->slots : slots_for(target->threads_count),
-		.longest_ns = options->is_controlled ? 0 : longer(options->window_ns, USUAL_MOST_NS),
+		.longest_ns =
+			options->is_controlled ? 0 : longer(options->window_ns, USUAL_MOST_NS),
 		.network_bits = options->network_bits,
 		.network6_bits = options->network6_bits,
 	};

@@ -40,7 +40,6 @@ def _made_up(error: Exception) -> StreamError:
     return StreamError(f"it holds what no recorder writes ({error})")
 
 
-
 class Totals:
     """The totals of one stream; `next_window` goes on to those of the next window."""
 
