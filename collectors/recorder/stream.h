@@ -47,13 +47,12 @@ enum stream_type {
 	STREAM_FUNCTION_LOSS = 22, /* struct stream_function_loss: with functions, once a window */
 	STREAM_HIT_PRICE = 23,	   /* struct stream_hit_price: when it was estimated (anew) */
 	STREAM_WHOLE_PRICE = 24,   /* struct stream_whole_price: before the first window */
-	STREAM_CHANGE =
-		25,	  /* struct stream_change and its values: accounts that were sent before */
-	STREAM_FACT = 32, /* struct stream_fact, a name and a text: answers to --serve */
-	STREAM_LINK = 33, /* struct stream_fact, a name and where that link leads to */
-	STREAM_FILE = 34, /* struct stream_file: a mapped file, of which parts follow */
-	STREAM_PART = 35, /* struct stream_part and the bytes there */
-	STREAM_ANSWERED = 36, /* nothing: the answer is complete */
+	STREAM_CHANGE = 25,	   /* struct stream_change and its values: accounts sent before */
+	STREAM_FACT = 32,	   /* struct stream_fact, a name and a text: answers to --serve */
+	STREAM_LINK = 33,	   /* struct stream_fact, a name and where that link leads to */
+	STREAM_FILE = 34,	   /* struct stream_file: a mapped file, of which parts follow */
+	STREAM_PART = 35,	   /* struct stream_part and the bytes there */
+	STREAM_ANSWERED = 36,	   /* nothing: the answer is complete */
 };
 
 /* The head of every frame. */

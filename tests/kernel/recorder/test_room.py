@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Handshake records are taken out by time, not by window: thousands a second lose none."""
+"""The room of the programs' maps: for thousands of handshakes a second, for a window's samples.
 
+Handshake records are taken out by time, not by window. Emptying a map takes a look at each of its
+buckets: that of samples has only the room needed.
+"""
+
+import ctypes
 import json
+import os
+import signal
 import subprocess
 import time
 from collections import Counter
@@ -10,13 +17,17 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.capture.schema import Handshake, Loss
-from tlstax.tests.kernel.recorder_runs import Record, rows_of
+from tlstax.collectors.recording.programs.ledger_layout import SampleKey
+from tlstax.tests.kernel.recorder_runs import OK, Record, await_attached, rows_of
 from tlstax.tests.patience import COMMAND_S
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 THREADS, RATE_PER_S, SECONDS = 4, 5000, 6
 LEAST = 10_000
 """Some seconds of records would fit into the programs' memory."""
+ROOM_LEAST, ROOM_MOST = 1024, 16384
+HASH = "1"  # BPF_MAP_TYPE_HASH
+KEY_BYTES = f"{ctypes.sizeof(SampleKey)}"
 
 
 @pytest.mark.timing
@@ -47,3 +58,30 @@ def test_five_thousand_handshakes_a_second_lose_none(
     }
     assert not [row for row in rows_of(capture, Loss) if "handshake" in row.kind]
     assert done["handshakes"] >= LEAST, "the host was too busy for a storm"
+
+
+def samples_room(pid: int) -> int:
+    """Entries that the recorder's map of samples has room for."""
+    for file in Path(f"/proc/{pid}/fdinfo").iterdir():
+        lines = file.read_text().splitlines()
+        fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        if (fields.get("map_type"), fields.get("key_size")) == (HASH, KEY_BYTES):
+            return int(fields["max_entries"])
+    pytest.fail("no map has such keys")
+
+
+@pytest.mark.parametrize(
+    ("hz", "window", "longest_s"), [(99, "1s", 10), (999, "1s", 10), (99, "60s", 60), (0, "1s", 0)]
+)
+def test_the_map_of_samples_has_room_for_the_longest_window(
+    recorded_server: "subprocess.Popen[bytes]", record_it: Record, hz: int, window: str,
+    longest_s: int,
+) -> None:  # fmt: skip
+    recorder = record_it("--sample-hz", f"{hz}", "--window", window)
+    await_attached(recorder)
+    room = samples_room(recorder.pid)
+    recorder.send_signal(signal.SIGTERM)
+    recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK
+    wanted = hz * os.sysconf("SC_NPROCESSORS_ONLN") * longest_s
+    assert room == min(ROOM_MOST, max(ROOM_LEAST, wanted))
