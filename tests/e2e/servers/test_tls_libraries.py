@@ -39,6 +39,7 @@ LIBRARIES = {
 }
 SERVERS = os.environ.get("TLSTAX_SERVERS", "mariadb mysql56").split()
 CONNECTIONS_COUNT, QUERIES_S, HANDSHAKES_WITHOUT_COUNT = 40, 3, 10
+NETWORK_BITS, NETWORK = (24, 48), "127.0.0.0/24"  # of the clients
 # Of all on-CPU samples in the phases of TLS; the issue's bound is 5 %, 10 % for stripped builds.
 UNKNOWN_SHARE_MAX = 0.05
 TLS_PHASES = (
@@ -80,7 +81,8 @@ def record(server: PrivateServer, capture: Path) -> int:
     """Record TLS connects, TLS queries and plaintext connects; how many connections spoke TLS."""
     driver = Sysbench.of_server(server, table_rows=100)
     driver.prepare()
-    with Recorder(Request(server.pid, capture, sample_hz=499)) as recorder:
+    request = Request(server.pid, capture, sample_hz=499, network_bits=NETWORK_BITS)
+    with Recorder(request) as recorder:
         runs = [
             driver.run(Load(STORM, 2, 0, CONNECTIONS_COUNT), "tls", recorder.poll),
             driver.run(Load(SELECT, 2, QUERIES_S), "tls", recorder.poll),
@@ -128,6 +130,7 @@ def test_handshakes_are_counted_and_time_is_attributed(
     assert connection_count == CONNECTIONS_COUNT + 2
     assert len(handshakes) == connection_count
     assert {entry.outcome for entry in handshakes} == {"success"}
+    assert {entry.client_network for entry in handshakes} == {NETWORK}
     # MariaDB's socket does not block with OpenSSL: the server calls again after each wait.
     may_repeat = library == "OpenSSL" and target.server == "mariadb"
     assert all(entry.call_count == 1 or may_repeat for entry in handshakes)
