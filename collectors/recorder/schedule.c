@@ -144,14 +144,14 @@ int stay(void)
 }
 
 /*
- * Go on to the level of a step. The ledger's programs are attached before its window begins, and
- * detached after it has ended.
+ * Go on to the level of a step. What it has more is attached before its window begins, and what it
+ * has less is detached after the one before has ended: all of a window has what its level says.
  */
 int follow(struct step step, bool is_cut)
 {
 	bool rises = has_ledger(step.level) && !has_ledger(state.level);
 
-	if (!rises && !is_cut &&
+	if (step.level <= state.level && !is_cut &&
 	    !cut(state.level, step.level == state.level ? EDGE_INNER : EDGE_OUTER))
 		return stay();
 	return rises && price_is_wanted() ? price_begin(step) : enter(step);
@@ -174,9 +174,9 @@ int enter(struct step step)
 	if (turn(step.level) || follow_with_stretches())
 		return -1;
 	statistics_at(step.level);
-	if (rises) {
+	if (step.level > before) {
 		read_now();
-		if (!cut(before, EDGE_RESTART))
+		if (!cut(before, rises ? EDGE_RESTART : EDGE_OUTER))
 			return turn(before) ? -1 : stay();
 	}
 	read_watched();

@@ -44,6 +44,8 @@ DENSE_LEAST, PATIENCE_S = 3, 40.0
 # Traps are dear on an emulated CPU: whether 5 % suffice to alternate, or 50 % for everything,
 # depends on the kernel. Tests of that are of `timing`.
 EVERYTHING_PERCENT = 50
+DETAILED, MANY = ("handshake", "connection"), 6000
+BUDGETS = ("2%", "2.5%", "3%", "1.5%", "4%", "5%", "1%")  # what each suffices for is the host's
 LEAST = "0.1%"
 """What nothing fits with 9,999 samples a second; 2,000 cost just that much on some hosts."""
 ROUND_NS = 2_000_000  # a window ends where its accounts are read, one after another
@@ -281,3 +283,33 @@ def test_light_time_is_timed_until_the_cost_of_a_hit_is_known(
     assert all(is_timed != is_known for _, is_timed, is_known in few[:1]), few
     long = light_windows(alternated.stream)
     assert long[-1][1:] == (False, True), long
+
+
+@pytest.mark.timing
+def test_handshakes_have_all_operations_where_a_window_says_so(
+    program: Path, started: Started, spawn: Record, repository: Path, tmp_path: Path
+) -> None:
+    """What the level between dense windows has more is attached before its window begins."""
+    for budget in BUDGETS:
+        server = started(program, "tls", "s" * MANY)
+        plan, stream = tmp_path / "tls.plan", tmp_path / f"{budget}.stream"
+        plan.write_text(plan_text(server.pid, repository))
+        assert server.stdin is not None
+        server.stdin.write(b"g")
+        command = [PROGRAM, "--plan", plan, "--pid", server.pid, "--budget", budget, "--for", "2s"]
+        with stream.open("wb") as to:
+            recorder = spawn([str(part) for part in command], stdout=to, stderr=subprocess.PIPE)
+            _, said = recorder.communicate(timeout=COMMAND_S)
+        server.kill()
+        if recorder.returncode == BUDGET:
+            continue
+        assert recorder.returncode == OK, said
+        capture = capture_of(stream)
+        light = {row.window_id for row in rows_of(capture, Window) if row.level in DETAILED}
+        if light:
+            break
+    else:
+        pytest.fail("no budget has all operations of handshakes between dense windows")
+    detailed = [row for row in rows_of(capture, Handshake) if row.verify_ns >= 0]
+    assert any(row.window_id in light for row in detailed)
+    assert all(row.keygen_ns > 0 and row.derive_ns > 0 for row in detailed)
