@@ -147,7 +147,8 @@ static bool put_whole(const struct stream_slot *slot, const u64 *now, const u32 
 	return true;
 }
 
-/* A third of that: most accounts are sent in each window, and bytes are a good part of its cost. */
+/* Fewer bytes for an account that was sent before: writing them is a good part of a window's cost.
+ */
 static bool put_change(const struct stream_slot *slot, const u64 *now, const u32 *changed)
 {
 	struct stream_change *frame =

@@ -15,7 +15,6 @@
 #define FIXED_SHARE 0.5 /* of a dense window's events: what it costs to make it, if possible */
 #define EASY_CYCLE_NS (10 * NS_PER_S) /* windows get shorter rather than rarer than that */
 #define LONGEST_CYCLE_NS (30 * NS_PER_S)
-#define LONGEST_WINDOW_NS (10 * NS_PER_S)
 #define MOST_SAVED_NS (10 * NS) /* no long burst after a quiet night */
 
 /* Lengths of a dense window: the usual one, shorter ones, and longer ones, each best first. */

@@ -22,6 +22,9 @@
 
 enum { LEVEL_NONE = -1 }; /* nothing is on, no samples either */
 
+/* Windows are as long as that, or as asked for if that is longer. */
+#define LONGEST_WINDOW_NS (10 * NS_PER_S)
+
 #define FLOOR_CPUS 0.1 /* a target that uses less is counted as using this: a share of 0 is 0 */
 #define FLOOR_CPUS_MOST 16
 

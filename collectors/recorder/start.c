@@ -8,6 +8,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "budget.h"
 #include "failure.h"
 #include "function_probes.h"
 #include "output.h"
@@ -85,9 +86,6 @@ static u32 slots_for(u32 threads_count)
 	return wanted < SLOTS_MOST ? (u32)wanted : SLOTS_MOST;
 }
 
-/* A budget makes windows as long as that, or as asked for if that is longer. */
-#define USUAL_MOST_NS (10 * NS_PER_S)
-
 static u64 longer(u64 one_ns, u64 other_ns)
 {
 	return one_ns > other_ns ? one_ns : other_ns;
@@ -104,7 +102,7 @@ int start_settings(const struct options *options, const struct plan *plan,
 		.sample_hz = plan->has_samples ? options->sample_hz : 0,
 		.slots = options->slots ? options->slots : slots_for(target->threads_count),
 		.longest_ns =
-			options->is_controlled ? 0 : longer(options->window_ns, USUAL_MOST_NS),
+			options->is_controlled ? 0 : longer(options->window_ns, LONGEST_WINDOW_NS),
 		.network_bits = options->network_bits,
 		.network6_bits = options->network6_bits,
 	};
