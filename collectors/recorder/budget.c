@@ -7,12 +7,13 @@
 #define MARGIN 0.85 /* plans use this much; the rest is for a load that rises between two looks */
 #define SPARE 0.7   /* everything must cost this much less before a recording stops alternating */
 #define LIGHT_SHARE 0.75     /* of that for light time; the rest is for dense windows */
-#define CONNECTION_SHARE 0.5 /* of that for what only tells which connections ended */
+#define DETAIL_SHARE 0.5     /* of that for more than handshakes with their signatures */
 #define FEW_CPUS 0.5 /* below, each handshake counts: dense windows would have too few of them */
 #define CLOSE_MARGIN 0.95 /* and this much if all handshakes need it */
 #define CLOSE_SHARE 0.95
-#define SHORT_PART 0.3	/* of the weight that a window of a second has, at least */
 #define FIXED_SHARE 0.5 /* of a dense window's events: what it costs to make it, if possible */
+#define FIRST_WINDOWS 5	/* what ranges over windows need, and one; these are no longer than: */
+#define FIRST_LONGEST_NS (500 * NS_PER_MS)
 #define EASY_CYCLE_NS (10 * NS_PER_S) /* windows get shorter rather than rarer than that */
 #define LONGEST_CYCLE_NS (30 * NS_PER_S)
 #define MOST_SAVED_NS (10 * NS) /* no long burst after a quiet night */
@@ -47,40 +48,12 @@ double overhead_total(const struct overhead *overhead)
 	       overhead->samples_ns + overhead->recorder_ns;
 }
 
-double load_base(const struct load *load)
-{
-	return larger(load->cpus, floor_cpus);
-}
-
-struct overhead load_running(const struct load *load, int level)
-{
-	double used_ns = load->cpus * NS;
-	struct overhead running = {.recorder_ns = load->watch * NS};
-
-	if (level == LEVEL_NONE)
-		return running;
-	for (int i = 0; i <= level; i++)
-		running.probes_ns += load->probes[i] * used_ns;
-	running.scheduler_ns = has_ledger(level) ? load->scheduler * used_ns : 0;
-	running.neighbours_ns = has_ledger(level) ? load->neighbours * NS : 0;
-	running.samples_ns = load->samples * NS;
-	return running;
-}
-
-double window_cost(const struct load *load, int dense, int light, u64 dense_ns)
-{
-	struct overhead on = load_running(load, dense), off = load_running(load, light);
-	double on_s = ((double)dense_ns + load->tail_ns) / NS;
-
-	return (overhead_total(&on) - overhead_total(&off)) * on_s + 2 * load->cut_ns +
-	       load->turn_ns;
-}
-
 struct choice budget_everything(const struct load *load, int level, u64 window_ns)
 {
 	struct choice choice = {level, LEVEL_NONE, window_ns, window_ns, load_running(load, level)};
 
-	choice.predicted.recorder_ns += load->cut_ns * NS / (double)window_ns;
+	double end_ns = load->cut_ns + (has_ledger(level) ? load->read_ns : 0);
+	choice.predicted.recorder_ns += end_ns * NS / (double)window_ns;
 	return choice;
 }
 
@@ -125,14 +98,14 @@ static double alternating(const struct load *load, double limit_ns, u64 dense_ns
 	choice->predicted.neighbours_ns +=
 		(on.neighbours_ns - running.neighbours_ns) * on_s * windows;
 	choice->predicted.samples_ns += (on.samples_ns - running.samples_ns) * on_s * windows;
-	choice->predicted.recorder_ns += (2 * load->cut_ns + load->turn_ns) * windows;
+	choice->predicted.recorder_ns += window_fixed(load) * windows;
 	return cycle_ns;
 }
 
 /* Whether most of a dense window's cost is that of making it: a longer one is then better. */
 static bool is_fixed(const struct load *load, const struct choice *choice)
 {
-	double fixed_ns = 2 * load->cut_ns + load->turn_ns;
+	double fixed_ns = window_fixed(load);
 	double one_ns = window_cost(load, choice->dense, choice->light, choice->dense_ns);
 
 	return fixed_ns > FIXED_SHARE * (one_ns - fixed_ns);
@@ -155,6 +128,8 @@ static bool choose_alternating(const struct load *load, int dense, int light, do
 		if (cycle_ns > (double)(is_last ? LONGEST_CYCLE_NS : easy_ns))
 			continue;
 		for (u32 k = 0; !i && k < COUNT(longer_ns) && is_fixed(load, choice); k++) {
+			if (load->dense_count < FIRST_WINDOWS && longer_ns[k] > FIRST_LONGEST_NS)
+				break;
 			if (alternating(load, limit_ns, longer_ns[k], &longer) > (double)easy_ns)
 				break;
 			*choice = longer;
@@ -202,7 +177,7 @@ bool budget_choose(const struct load *load, double share, int most, u64 window_n
 	for (u32 i = 0; i < COUNT(lights); i++) {
 		if (lights[i] == LEVEL_SAMPLE && choose_handshakes(load, share, most, choice))
 			return true;
-		double part = lights[i] == LEVEL_CONNECTION ? CONNECTION_SHARE : LIGHT_SHARE;
+		double part = lights[i] > LEVEL_SIGNATURE ? DETAIL_SHARE : LIGHT_SHARE;
 		if (choose_light(load, most, lights[i], limit_ns, part, EASY_CYCLE_NS, choice))
 			return true;
 	}
@@ -253,36 +228,6 @@ bool trial_is_doubtful(const struct load *load, double share, int most, u64 wind
 	       choice.dense < LEVEL_SIGNATURE;
 }
 
-static void take_lesser(double *value, double other)
-{
-	*value = other < *value ? other : *value;
-}
-
-void trials_join(struct load *load, const struct load *other)
-{
-	load->cpus = (load->cpus + other->cpus) / 2;
-	take_lesser(&load->scheduler, other->scheduler);
-	take_lesser(&load->neighbours, other->neighbours);
-	take_lesser(&load->samples, other->samples);
-	for (int i = 0; i < LEVELS; i++) {
-		take_lesser(&load->probes[i], other->probes[i]);
-		load->known_ns[i] += other->known_ns[i];
-	}
-}
-
-void spans_join(struct span *span, const struct span *other)
-{
-	span->length_ns += other->length_ns;
-	span->target_cpu_ns += other->target_cpu_ns;
-	span->spent.probes_ns += other->spent.probes_ns;
-	span->spent.scheduler_ns += other->spent.scheduler_ns;
-	span->spent.neighbours_ns += other->spent.neighbours_ns;
-	span->spent.samples_ns += other->spent.samples_ns;
-	span->spent.recorder_ns += other->spent.recorder_ns;
-	for (int i = 0; i < LEVELS; i++)
-		span->by_level_ns[i] += other->by_level_ns[i];
-}
-
 void budget_refuse(const struct load *load, double share)
 {
 	struct choice least = budget_everything(load, LEVEL_SAMPLE, LONGEST_WINDOW_NS);
@@ -311,35 +256,4 @@ void account_settle(struct account *account, const struct span *span)
 	account->balance_ns += earned_ns - overhead_total(&span->spent);
 	if (account->balance_ns > larger(0, most_ns))
 		account->balance_ns = larger(0, most_ns);
-}
-
-static void blend(double *rate, double cost_ns, double cpu_ns, double weight)
-{
-	*rate += weight * (cost_ns / cpu_ns - *rate);
-}
-
-void load_learn(struct load *load, int level, const struct span *span, double weight)
-{
-	double cpu_ns = (double)span->target_cpu_ns, length_ns = (double)span->length_ns;
-	double part = length_ns < NS ? length_ns / NS : 1;
-
-	if (!span->length_ns)
-		return;
-	load->cpus += part * (cpu_ns / length_ns - load->cpus);
-	if (has_ledger(level))
-		load->neighbours +=
-			weight * (span->spent.neighbours_ns / length_ns - load->neighbours);
-	if (cpu_ns <= 0)
-		return;
-	for (int i = 0; i <= level; i++) { /* a short window has few connections */
-		double usual = i <= LEVEL_CONNECTION ? weight * larger(part, SHORT_PART) : weight;
-		load->known_ns[i] += length_ns;
-		if (i == LEVEL_SAMPLE)
-			load->samples += larger(usual, length_ns / load->known_ns[i]) *
-					 (span->spent.samples_ns / length_ns - load->samples);
-		blend(&load->probes[i], span->by_level_ns[i], cpu_ns,
-		      larger(usual, length_ns / load->known_ns[i]));
-	}
-	if (has_ledger(level))
-		blend(&load->scheduler, span->spent.scheduler_ns, cpu_ns, weight);
 }

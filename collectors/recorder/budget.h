@@ -50,9 +50,12 @@ struct load {
 	double neighbours; /* of the same at events of other processes, per time */
 	double samples;	   /* of the sampler, per time */
 	double cut_ns;	   /* CPU time of the recorder to end a window */
+	double read_ns;	   /* and of who reads it, if it has a ledger */
+	double reading;	   /* of who reads windows without one, per time that they last */
 	double turn_ns;	   /* and to attach and detach what only dense windows have */
 	double tail_ns;	   /* how much longer than its window a dense window's probes stay on */
 	double watch;	   /* CPU time of the recorder between two windows, per time */
+	u32 dense_count;   /* dense windows so far, without the trial */
 };
 
 /* How to record. */
@@ -92,6 +95,9 @@ double load_base(const struct load *load);
 
 /* Overhead of a second with everything up to a level on. */
 struct overhead load_running(const struct load *load, int level);
+
+/* What a dense window costs, however short: two cuts, reading it, attaching, detaching. */
+double window_fixed(const struct load *load);
 
 /* Overhead that a dense window adds to light time: its events, two cuts, attaching, detaching. */
 double window_cost(const struct load *load, int dense, int light, u64 dense_ns);

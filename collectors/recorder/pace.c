@@ -41,6 +41,7 @@ void pace_open(struct pace *pace, double share, int most, u64 window_ns, u64 see
 		.window_ns = window_ns,
 		.account.share = share,
 		.step = {most, TRIAL_NS, TRIAL_NS},
+		.read.level = LEVEL_NONE,
 		.allowance_ns = -1,
 		.random = seed + 0x9e3779b97f4a7c15ULL,
 	};
@@ -132,6 +133,25 @@ struct step pace_first(struct pace *pace)
 	return pace->step = next(pace, true);
 }
 
+static void learn_own(struct pace *pace, const struct span *span, const struct own_costs *own)
+{
+	struct load *load = &pace->load;
+
+	take(&load->cut_ns, own->cut_ns);
+	take(&load->turn_ns, own->turn_ns);
+	if (span->length_ns >= WATCH_NS / 4) /* shorter ones are looked at more often */
+		take(&load->watch, own->watch);
+	/* A window is read while the next one goes on. */
+	if (has_ledger(pace->read.level))
+		take(&load->read_ns, own->read_ns);
+	else if (pace->read.length_ns >= SHORTEST_LIGHT_NS && own->read_ns >= 0) {
+		load->reading = pace->knows_reading ? load->reading : 0;
+		take(&load->reading, own->read_ns / (double)pace->read.length_ns);
+		pace->knows_reading = true;
+	}
+	pace->read = (struct step){pace->step.level, span->length_ns, 0};
+}
+
 struct step pace_ended(struct pace *pace, const struct span *span, const struct own_costs *own)
 {
 	bool was_dense = pace->step.level == pace->most;
@@ -141,10 +161,8 @@ struct step pace_ended(struct pace *pace, const struct span *span, const struct 
 
 	account_settle(&pace->account, span);
 	load_learn(&pace->load, pace->step.level, span, NEW_RATE);
-	take(&pace->load.cut_ns, own->cut_ns);
-	take(&pace->load.turn_ns, own->turn_ns);
-	if (span->length_ns >= WATCH_NS / 4) /* shorter ones are looked at more often */
-		take(&pace->load.watch, own->watch);
+	pace->load.dense_count += was_dense;
+	learn_own(pace, span, own);
 	pace->has_choice = budget_choose(&pace->load, pace->account.share, pace->most,
 					 pace->window_ns, alternates, &pace->choice);
 	if (may_keep && (!pace->has_choice || !is_continuous(&pace->choice)) &&

@@ -27,7 +27,8 @@ struct pace {
 	struct account account;
 	struct load load;
 	struct choice choice;
-	struct step step;
+	struct step step, read; /* the present one, and the one before, which is read meanwhile */
+	bool knows_reading;	/* of windows without a ledger, not by a guess */
 	bool has_choice;     /* else the load has changed: nothing is on until something fits */
 	double allowance_ns; /* of the present window, below 0: it has none of its own */
 	u32 rests;	     /* light windows since the last dense one */
@@ -37,7 +38,8 @@ struct pace {
 /* What a window cost the recorder itself; below 0: not known. */
 struct own_costs {
 	double cut_ns, turn_ns;
-	double watch; /* per time */
+	double read_ns; /* of who reads windows: for the one before */
+	double watch;	/* per time */
 };
 
 void pace_open(struct pace *pace, double share, int most, u64 window_ns, u64 seed);

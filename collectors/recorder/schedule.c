@@ -11,6 +11,7 @@
 #include "whole_stretches.h"
 
 #define RETRY_NS (100 * NS_PER_MS) /* after a window that had no room */
+#define READ_AFTER_NS (200 * NS_PER_MS) /* then whoever reads windows has read the one before */
 #define TRIAL_LOOK_NS (10 * NS_PER_MS)
 #define STRETCH_LOOK_NS (20 * NS_PER_MS)
 #define STRETCH_LATER_NS (500 * NS_PER_MS) /* after one for which there was no room */
@@ -194,15 +195,18 @@ static int end_window(void)
 	price_window_ended();
 	settle(&span);
 	u64 reader_ns = meter_reader_ns();
-	double read_ns = (double)(reader_ns - state.reader_ns);
+	u64 until_ns = state.looked_reader_ns ? state.looked_reader_ns : reader_ns;
+	double read_ns = (double)(until_ns - state.reader_ns);
 	double idle_ns = (double)(state.now.own_cpu_ns - state.watched.own_cpu_ns) - read_ns;
 	u64 since_ns = state.now.time_ns - state.watched.time_ns;
 	struct own_costs own = {
-		.cut_ns = state.cut_ns + read_ns,
+		.cut_ns = state.cut_ns,
+		.read_ns = read_ns,
 		.turn_ns = state.turn_ns,
 		.watch = idle_ns > 0 && since_ns ? idle_ns / (double)since_ns : 0,
 	};
 	state.reader_ns = reader_ns;
+	state.looked_reader_ns = 0;
 	state.turn_ns = -1;
 	state.settled = state.now;
 	return follow(pace_ended(&state.pace, &span, &own), false);
@@ -226,6 +230,8 @@ static void look(void)
 	struct span span;
 
 	read_now();
+	if (!state.looked_reader_ns && state.now.time_ns - state.watched.time_ns >= READ_AFTER_NS)
+		state.looked_reader_ns = meter_reader_ns();
 	meter_span(&state.watched, &state.now, state.level, &span);
 	span.spent.probes_ns += state.watched_more_ns;
 	state.look_ns =
@@ -299,7 +305,8 @@ static int finish_stretch(void)
 	state.stretch.is_on = false;
 	state.stretch.cost_ns =
 		(part > 0 ? state.stretch.spent_ns / part : state.stretch.spent_ns) +
-		state.stretch.attach_ns + detach_ns + 2 * state.pace.load.cut_ns;
+		state.stretch.attach_ns + detach_ns + 2 * state.pace.load.cut_ns +
+		state.pace.load.read_ns;
 	stretch_plan_next(0);
 	return error || follow_with_stretches() ? -1 : 0;
 }

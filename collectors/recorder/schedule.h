@@ -31,6 +31,7 @@ struct schedule {
 	u64 asked_ns;		/* when the present window was asked to end; 0: nobody asked */
 	u64 last_end_ns;	/* when the last window ended */
 	u64 reader_ns;		/* at the end of the last window */
+	u64 looked_reader_ns;	/* and when that had been read; 0: not yet */
 	double cut_ns, turn_ns; /* CPU time, below 0: nothing was attached or detached */
 	/* What the probes of stretches cost since `sent`, `settled` and `watched`. */
 	double sent_more_ns, settled_more_ns, watched_more_ns;

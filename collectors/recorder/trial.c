@@ -7,7 +7,9 @@
 #include "schedule_steps.h"
 #include "stream.h"
 
-#define READER_CUT_NS 5e6 /* what a window costs who reads it, until that is known */
+/* What a window with a ledger costs who reads it, and a second without, until that is known. */
+#define READER_CUT_NS 5e6
+#define READER_RATE 5e-4
 #define NEVER_NS (1ULL << 62)
 
 static int put_budget(void)
@@ -87,7 +89,8 @@ int judge(void)
 	read_now();
 	settle(&trial);
 	meter_load(&trial, &load);
-	load.cut_ns = READER_CUT_NS;
+	load.read_ns = READER_CUT_NS;
+	load.reading = READER_RATE;
 	if (!state.is_second &&
 	    trial_is_doubtful(&load, state.budget, state.most, state.options->window_ns))
 		return try_again(&trial);
@@ -100,7 +103,9 @@ int judge(void)
 		trials_join(&load, &first);
 		spans_join(&trial, &state.first);
 	}
-	load.cut_ns = state.cut_ns + (state.options->reader ? READER_CUT_NS : 0);
+	load.cut_ns = state.cut_ns;
+	load.read_ns = state.options->reader ? READER_CUT_NS : 0;
+	load.reading = state.options->reader ? READER_RATE : 0;
 	bool is_simple = budget_choose(&load, state.budget, state.most, state.options->window_ns,
 				       false, &choice) &&
 			 is_continuous(&choice) && choice.dense == state.most;

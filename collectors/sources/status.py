@@ -20,7 +20,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.known_sources import STATUS
 from tlstax.collectors.host.clock import monotonic_ns
-from tlstax.collectors.process.certificate import is_in_use, read_certificate
+from tlstax.collectors.process.certificate import is_in_use, load_parser, read_certificate
 from tlstax.collectors.recording.source_set import Source
 from tlstax.collectors.sources.declaration import Asked, Declaration, Option
 
@@ -71,6 +71,8 @@ class ServerStatus:
         `pid`: the server, whose certificate is read; None: it is not.
         """
         self._pid = pid
+        if pid is not None:
+            load_parser()
         self._certificate: dict[str, str] = {}
         self._access = (
             f"--defaults-file={option_file}" if option_file else f"--login-path={login_path}"
@@ -80,6 +82,7 @@ class ServerStatus:
         self._pending = b""
         self._asked_ns = 0
         self._last: dict[str, str] = {}
+        self._answered: frozenset[str] = frozenset()  # the lines of the last answer
         self._with_waits = False
         self.warning = ""
 
@@ -180,20 +183,22 @@ class ServerStatus:
 
     def _rows(self, lines: list[str]) -> list[schema.Row]:
         """The counters that changed since the last answer, with the time of the query."""
-        current = dict(self._certificate)
+        moved = {} if self._answered else dict(self._certificate)
         prefix = ""
         for line in lines:
             if line == _STATUS:
                 prefix = "wait/"
+            if line in self._answered:  # nearly all are: this runs beside the server, each second
                 continue
             name, _, value = line.partition("\t")
             if prefix and value.count("\t") == 1:
                 waits, _, picoseconds = value.partition("\t")
-                current[f"{name}#count"] = waits
-                current[f"{name}#time_ns"] = str(int(picoseconds) // 1000)
+                moved[f"{name}#count"] = waits
+                moved[f"{name}#time_ns"] = str(int(picoseconds) // 1000)
             elif not prefix and COUNTERS.match(name):
-                current[name] = value
-        moved = {name: value for name, value in current.items() if self._last.get(name) != value}
+                moved[name] = value
+        self._answered = frozenset(lines)
+        moved = {name: value for name, value in moved.items() if self._last.get(name) != value}
         self._last.update(moved)
         return [schema.Status(self._asked_ns, None, name, value) for name, value in moved.items()]
 

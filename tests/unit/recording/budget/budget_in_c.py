@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The recorder's budget.c and pace.c as a library, for tests with arithmetic for a server."""
+"""The recorder's budget.c, load.c and pace.c as a library, for tests with arithmetic for a server."""
 
 import ctypes
 import subprocess
@@ -17,7 +17,7 @@ MS: Final = 1_000_000
 SECOND: Final = NS_PER_S
 MARGIN, FLOOR_CPUS, LONGEST_CYCLE_NS = 0.85, 0.1, 30 * NS_PER_S
 FEW_CPUS, MARGIN, CLOSE_MARGIN = 0.5, 0.85, 0.95
-_SOURCES: Final = ("budget.c", "pace.c", "failure.c")
+_SOURCES: Final = ("budget.c", "load.c", "pace.c", "failure.c")
 
 
 class Overhead(ctypes.Structure):
@@ -52,11 +52,14 @@ class Load(ctypes.Structure):
                 "neighbours",
                 "samples",
                 "cut_ns",
+                "read_ns",
+                "reading",
                 "turn_ns",
                 "tail_ns",
                 "watch",
             )
         ),
+        ("dense_count", ctypes.c_uint32),
     )
 
     @property
@@ -91,7 +94,7 @@ class Step(ctypes.Structure):
 
 
 class OwnCosts(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_double) for name in ("cut_ns", "turn_ns", "watch"))
+    _fields_ = tuple((name, ctypes.c_double) for name in ("cut_ns", "turn_ns", "read_ns", "watch"))
 
 
 class PaceState(ctypes.Structure):
@@ -102,6 +105,8 @@ class PaceState(ctypes.Structure):
         ("load", Load),
         ("choice", Choice),
         ("step", Step),
+        ("read", Step),
+        ("knows_reading", ctypes.c_bool),
         ("has_choice", ctypes.c_bool),
         ("allowance_ns", ctypes.c_double),
         ("rests", ctypes.c_uint32),
@@ -209,10 +214,12 @@ class Pace:
         step: Step = library().pace_first(ctypes.byref(self.state))
         return step
 
-    def ended(self, span: Span, cut_ns: float, turn_ns: float, watch: float) -> Step:
+    def ended(
+        self, span: Span, cut_ns: float, turn_ns: float, watch: float, read_ns: float = 0.0
+    ) -> Step:
         """The next step."""
         self._add(span)
-        own = OwnCosts(cut_ns, turn_ns, watch)
+        own = OwnCosts(cut_ns, turn_ns, read_ns, watch)
         step: Step = library().pace_ended(*map(ctypes.byref, (self.state, span, own)))
         return step
 

@@ -47,6 +47,9 @@ def cost_share(load: Load, choice: Choice) -> float:
     return float(choice.predicted.total_ns / (load.base * SECOND))
 
 
+FIRST_WINDOWS = 5
+
+
 def test_a_large_budget_takes_everything_all_the_time() -> None:
     choice = chosen(busy(), 0.5, Level.RECORD)
     assert choice.is_continuous
@@ -65,12 +68,27 @@ def test_one_per_cent_alternates() -> None:
 
 def test_windows_of_a_calm_server_are_longer() -> None:
     """There attaching and storing cost more than what is recorded: few long windows see more."""
-    calm = busy(cpus=0.2, cut_ns=5 * MS)
+    calm = busy(cpus=0.2, cut_ns=5 * MS, dense_count=FIRST_WINDOWS)
     choice = chosen(calm, 0.1, Level.RECORD)
     assert choice.light == Level.CONNECTION
     assert choice.dense_ns == SECOND
     assert choice.dense_ns / choice.cycle_ns > 0.25
     assert chosen(busy(), 0.05, Level.RECORD).dense_ns == 100 * MS
+
+
+def test_the_first_windows_are_many_rather_than_long() -> None:
+    """A range over windows needs four: a short recording should have them."""
+    for count in range(FIRST_WINDOWS):
+        first = busy(cpus=0.2, cut_ns=5 * MS, dense_count=count)
+        assert chosen(first, 0.1, Level.RECORD).dense_ns == 500 * MS
+
+
+def test_dense_windows_come_before_operations_of_all_handshakes() -> None:
+    """Signatures of all handshakes cost a half of what connections and operations do."""
+    load = load_of((0.0, 0.018, 0.016, 0.0, 0.0, 0.02, 0.02), cpus=0.14, scheduler=0.03)
+    choice = chosen(load, 0.05, Level.RECORD)
+    assert not choice.is_continuous
+    assert choice.light == Level.SIGNATURE
 
 
 def test_a_storm_windows_the_sub_phases_too() -> None:
