@@ -7,12 +7,13 @@
 #define MARGIN 0.85 /* plans use this much; the rest is for a load that rises between two looks */
 #define SPARE 0.7   /* everything must cost this much less before a recording stops alternating */
 #define LIGHT_SHARE 0.75     /* of that for light time; the rest is for dense windows */
-#define DETAIL_SHARE 0.5     /* of that for more than handshakes with their signatures */
+#define HANDSHAKE_SHARE 0.6  /* of that for all operations of handshakes */
+#define CONNECTION_SHARE 0.5 /* of that for what only tells which connections ended, too */
 #define FEW_CPUS 0.5 /* below, each handshake counts: dense windows would have too few of them */
 #define CLOSE_MARGIN 0.95 /* and this much if all handshakes need it */
 #define CLOSE_SHARE 0.95
 #define FIXED_SHARE 0.5 /* of a dense window's events: what it costs to make it, if possible */
-#define FIRST_WINDOWS 5	/* what ranges over windows need, and one; these are no longer than: */
+#define FIRST_WINDOWS 5 /* what ranges over windows need, and one; these are no longer than: */
 #define FIRST_LONGEST_NS (500 * NS_PER_MS)
 #define EASY_CYCLE_NS (10 * NS_PER_S) /* windows get shorter rather than rarer than that */
 #define LONGEST_CYCLE_NS (30 * NS_PER_S)
@@ -170,6 +171,8 @@ bool budget_choose(const struct load *load, double share, int most, u64 window_n
 {
 	static const int lights[] = {LEVEL_CONNECTION, LEVEL_HANDSHAKE, LEVEL_SIGNATURE,
 				     LEVEL_SAMPLE, LEVEL_NONE};
+	static const double shares[] = {CONNECTION_SHARE, HANDSHAKE_SHARE, LIGHT_SHARE, LIGHT_SHARE,
+					LIGHT_SHARE};
 	double limit_ns = share * MARGIN * load_base(load) * NS;
 
 	if (choose_continuous(load, most, window_ns, limit_ns * (alternates ? SPARE : 1), choice))
@@ -177,8 +180,7 @@ bool budget_choose(const struct load *load, double share, int most, u64 window_n
 	for (u32 i = 0; i < COUNT(lights); i++) {
 		if (lights[i] == LEVEL_SAMPLE && choose_handshakes(load, share, most, choice))
 			return true;
-		double part = lights[i] > LEVEL_SIGNATURE ? DETAIL_SHARE : LIGHT_SHARE;
-		if (choose_light(load, most, lights[i], limit_ns, part, EASY_CYCLE_NS, choice))
+		if (choose_light(load, most, lights[i], limit_ns, shares[i], EASY_CYCLE_NS, choice))
 			return true;
 	}
 	for (int level = most - 1; level >= LEVEL_SAMPLE; level--) {

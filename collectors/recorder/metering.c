@@ -10,6 +10,7 @@
 #include "watchdog.h"
 
 #define meter (session->meter)
+#define MOST_OF 0.9
 #define BODY_RUNS_MOST 2000.0 /* later ones count as much as so many, so that it follows */
 
 enum { TIMED_EVERY = 31 };
@@ -18,11 +19,14 @@ enum kind { KIND_SCHEDULER, KIND_SAMPLE, KIND_ENTER, KIND_LEAVE };
 
 void statistics_turn(bool on)
 {
-	if (on && meter.statistics_fd < 0)
+	if (on && meter.statistics_fd < 0) {
 		meter.statistics_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
+		meter.timed_since_ns = monotonic_ns();
+	}
 	if (!on && meter.statistics_fd >= 0) {
 		close(meter.statistics_fd);
 		meter.statistics_fd = -1;
+		meter.timed_ns += monotonic_ns() - meter.timed_since_ns;
 	}
 }
 
@@ -110,10 +114,20 @@ void meter_read(struct reading *reading)
 		reading->run_ns[i] = info.run_time_ns;
 		reading->run_count[i] = info.run_cnt;
 	}
-	reading->is_timed = meter.statistics_fd >= 0;
 	reading->target_cpu_ns = clock_ns(meter.target_clock);
 	reading->own_cpu_ns = session_cpu_ns() + meter_reader_ns();
 	reading->time_ns = monotonic_ns();
+	reading->timed_ns = meter.timed_ns;
+	if (statistics_are_on())
+		reading->timed_ns += reading->time_ns - meter.timed_since_ns;
+}
+
+/* Whether the kernel timed the programs, but for attaching or detaching at either end. */
+static bool was_timed(const struct reading *before, const struct reading *after)
+{
+	double timed_ns = (double)(after->timed_ns - before->timed_ns);
+
+	return timed_ns > 0 && timed_ns >= MOST_OF * (double)(after->time_ns - before->time_ns);
 }
 
 /* Run time and runs of the programs of a kind between two readings. */
@@ -234,7 +248,9 @@ static void scheduler_cost(const struct reading *before, const struct reading *a
 	double neighbours_ns = runs ? neighbours_cost(before, after, runs, run_ns) : 0;
 	double own_ns = run_ns + call_price()->call_ns * (double)runs - neighbours_ns;
 
-	if (runs && after->is_timed && has_ledger(level)) {
+	bool is_timed = was_timed(before, after);
+
+	if (runs && is_timed && has_ledger(level)) {
 		if (cpu_ns >= floor_ns || !meter.is_rate_of_load) {
 			meter.is_rate_of_load = cpu_ns >= floor_ns;
 			meter.scheduler_rate = own_ns / (meter.is_rate_of_load ? cpu_ns : floor_ns);
@@ -242,10 +258,10 @@ static void scheduler_cost(const struct reading *before, const struct reading *a
 		if (length_ns > 0)
 			meter.neighbour_rate = neighbours_ns / length_ns;
 	}
-	bool is_known = after->is_timed || !has_ledger(level);
+	bool is_known = is_timed || !has_ledger(level);
 	span->spent.scheduler_ns = is_known ? own_ns : meter.scheduler_rate * cpu_ns;
 	span->spent.neighbours_ns = is_known ? neighbours_ns : meter.neighbour_rate * length_ns;
-	if (after->is_timed) {
+	if (is_timed) {
 		double others = others_of(before, after, runs);
 		span->spent.scheduler_ns += ((double)runs - others) * call_price()->timed_ns;
 		span->spent.neighbours_ns += others * call_price()->timed_ns;
@@ -262,7 +278,7 @@ static double sample_cost(const struct reading *before, const struct reading *af
 						     (double)session->engine.online_count *
 						     (double)length_ns / (double)NS_PER_S;
 
-	if (runs && ticks > 0 && after->is_timed) /* not of a part: statistics are the host's */
+	if (runs && ticks > 0 && was_timed(before, after)) /* statistics are the host's */
 		meter.tick_ns = run_ns / ticks;
 	return ticks * meter.tick_ns;
 }
@@ -297,7 +313,7 @@ void meter_span(const struct reading *before, const struct reading *after, int l
 		meter.usual_in_situ =
 			usual_in_situ((double)span->target_cpu_ns / (double)span->length_ns);
 	double in_situ = meter_in_situ();
-	double timed_ns = after->is_timed ? call_price()->timed_ns : 0;
+	double timed_ns = was_timed(before, after) ? call_price()->timed_ns : 0;
 	learn_bodies(after);
 	for (u32 i = 0; i < session->plan.sites_count; i++) {
 		double price_ns = session->plan.sites[i].price_ns * in_situ +

@@ -26,9 +26,9 @@ struct reading {
 	u64 time_ns, target_cpu_ns, own_cpu_ns;
 	u64 hits[PLAN_SITES_MOST];
 	u64 run_ns[PROGRAMS_MOST], run_count[PROGRAMS_MOST];
-	u32 events;    /* of the target that programs ran for; goes on at 0 */
-	u64 sends;     /* of the target, while the ledger is on */
-	bool is_timed; /* the kernel is timing the programs */
+	u32 events;   /* of the target that programs ran for; goes on at 0 */
+	u64 sends;    /* of the target, while the ledger is on */
+	u64 timed_ns; /* how long the kernel has timed the programs */
 };
 
 /* What is known of a target's overhead. */
@@ -48,6 +48,7 @@ struct meter {
 	double usual_in_situ; /* by what the target used in the last look that was long enough */
 	bool saw_load;	      /* since the kernel timed the programs last */
 	int statistics_fd;    /* -1: the kernel does not time the programs for it */
+	u64 timed_since_ns, timed_ns; /* since when it does, and how long it did before */
 	int reader_pid;
 	u64 reader_read_ns, reader_ns; /* its clock when it was read last; this target's part */
 };

@@ -10,7 +10,7 @@
 #include "watchdog.h"
 #include "whole_stretches.h"
 
-#define RETRY_NS (100 * NS_PER_MS) /* after a window that had no room */
+#define RETRY_NS (100 * NS_PER_MS)	/* after a window that had no room */
 #define READ_AFTER_NS (200 * NS_PER_MS) /* then whoever reads windows has read the one before */
 #define TRIAL_LOOK_NS (10 * NS_PER_MS)
 #define STRETCH_LOOK_NS (20 * NS_PER_MS)
