@@ -32,7 +32,7 @@ from tlstax.analysis.findings.window_metrics import (
     ratio,
 )
 from tlstax.analysis.rows.tables import Group, Tables
-from tlstax.analysis.statistics.units import Floats
+from tlstax.analysis.statistics.units import LEAST_WINDOWS, Floats
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
 _WAITS: Final = (
@@ -63,6 +63,8 @@ class Judged:
     awaited: Awaited | None = None
     uncounted: tuple[str, ...] = ()
     """Metrics that the level of the recording cannot count."""
+    interval_ns: float = 0.0
+    """How long it must be for intervals instead of ranges; 0 if it is, or if rounds are units."""
 
 
 def gather(
@@ -96,8 +98,10 @@ def gather(
         add_client(found, part, tables, client_counts)
     per_ns = float(served[0] / operations[0]) if operations[0] else 0.0
     needed_ns = throughout.needed_ns(part, tables)
+    interval_ns = 0.0 if part.arm else throughout.needed_ns(part, tables, LEAST_WINDOWS)
     awaited, uncounted = _awaited(blocks, served), flow_commands.uncounted(part, tables)
-    return Judged(found, operation, per_ns, blocks.count, needed_ns, awaited, uncounted)
+    judged = (found, operation, per_ns, blocks.count, needed_ns, awaited, uncounted)
+    return Judged(*judged, interval_ns)
 
 
 def _awaited(blocks: Blocks, served: Floats) -> Awaited:

@@ -235,6 +235,12 @@ def note(judged: Iterable[Judged]) -> str:
     if near:
         text += f" Not certain, for the estimate is beyond the bound but not all of its {kind}: "
         text += f"{'; '.join(near)}."
+        interval_s = math.ceil(max(one.interval_ns for one in groups) / 1e9)
+        if fewest < LEAST_UNITS and interval_s:
+            text += (
+                f" A longer recording narrows the range, and has an interval from {interval_s} s "
+                "like this on."
+            )
     return text
 
 

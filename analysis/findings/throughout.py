@@ -82,17 +82,17 @@ def _distance(one: Window, other: Window) -> tuple[bool, float]:
     return (one.run_id != other.run_id, abs(_middle(one) - _middle(other)))
 
 
-def needed_ns(part: Group, tables: Tables) -> float:
-    """The least length of a recording whose dense windows are as frequent; 0 if this one is.
+def needed_ns(part: Group, tables: Tables, least: int = LEAST_RANGE) -> float:
+    """The length of a recording that has `least` dense windows, as often; 0 if this one has them.
 
     Fragments do not count.
     """
     mine = [window for window in tables.windows if window.window_id in part.window_ids]
     dense = len(without_fragments([one for one in mine if one.level in LEDGER_LEVELS]))
-    if dense >= LEAST_RANGE:
+    if dense >= least:
         return 0.0
     whole_ns = sum(window.end_ns - window.start_ns for window in mine)
-    return whole_ns / max(dense, 1) * LEAST_RANGE
+    return whole_ns / max(dense, 1) * least
 
 
 def add_exact_handshakes(

@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 
 LEAST_RANGE: Final = 4
 """Fewer units than this say nothing about how much they differ: no finding rests on them."""
-_LEAST_WINDOWS: Final = 48
+LEAST_WINDOWS: Final = 48
 """Windows of LEAST_UNITS blocks; fewer are merged into fewer blocks."""
 _BLOCK_WINDOWS: Final = 10
 """Windows of a block where there are more blocks than LEAST_UNITS."""
@@ -70,7 +70,7 @@ def blocks(count: int) -> Units:
 
 def block_numbers(window_count: int, most: int = MOST_BLOCKS) -> list[int]:
     """The block of each of `window_count` windows in order of time."""
-    if window_count < _LEAST_WINDOWS:
+    if window_count < LEAST_WINDOWS:
         count = min(window_count, LEAST_UNITS - 1)
     else:
         count = max(window_count // _BLOCK_WINDOWS, LEAST_UNITS)

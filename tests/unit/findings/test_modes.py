@@ -143,6 +143,7 @@ def test_a_cause_near_its_bound_is_named_as_uncertain() -> None:
     assert made.findings == []
     assert "Not certain" in made.findings_note
     assert "the server waits for CPUs" in made.findings_note
+    assert "has an interval from 48 s like this on" in made.findings_note, "windows of a second"
 
 
 Maker = Callable[[str], tables.Tables]

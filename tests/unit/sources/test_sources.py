@@ -224,3 +224,25 @@ def test_iostat_is_read_for_real(tmp_path: Path) -> None:
 def test_status_without_its_option_file_says_so(tmp_path: Path) -> None:
     with pytest.raises(TlstaxError, match=r"option file .* not found"):
         ServerStatus(option_file=tmp_path / "none.cnf").start()
+
+
+def test_status_has_each_counter_that_changed_since_the_last_answer() -> None:
+    """Also one that is again what it was, and what is counted twice: as a counter and as a wait."""
+    status = ServerStatus(login_path="nobody")
+    marker = "tlstax-status"
+
+    def told(*lines: str) -> dict[str, str]:
+        rows = status._rows(list(lines))
+        return {row.name: row.value for row in rows if isinstance(row, schema.Status)}
+
+    first = ("Questions\t1", "Uptime\t7", "Ignored\t1", marker, "wait/lock\t2\t5000")
+    assert told(*first) == {
+        "Questions": "1",
+        "Uptime": "7",
+        "wait/lock#count": "2",
+        "wait/lock#time_ns": "5",
+    }
+    assert told(*first) == {}
+    again = ("Questions\t2", "Uptime\t7", "Ignored\t2", marker, "wait/lock\t3\t5000")
+    assert told(*again) == {"Questions": "2", "wait/lock#count": "3"}
+    assert told(*first) == {"Questions": "1", "wait/lock#count": "2"}
