@@ -111,7 +111,11 @@ def duration_ns(tables: Tables) -> int:
 
 
 def observe(tables: Tables) -> Observer:
-    """The overhead: probe hits x calibrated cost, and the collector's own CPU time and memory."""
+    """The overhead: what probes cost, and the collector's own CPU time and memory.
+
+    Probes as the recording charged them (`effects`: in a server a hit costs a multiple of what it
+    does in a loop), or hits x calibrated cost where it did not.
+    """
     lines = sorted(
         (_probe_line(row) for row in tables.probes),
         key=lambda line: (-(line.total_ns or 0.0), -line.hits_count),
@@ -121,7 +125,9 @@ def observe(tables: Tables) -> Observer:
     probes = [line for line in lines if line.kind.startswith("u")]
     hits = sum(line.hits_count for line in probes)
     known = [line.total_ns for line in probes if line.total_ns is not None]
-    probe_ns = sum(known) if known else None
+    charged_ns = _sum(row.probe_ns for row in tables.effects)
+    in_a_loop_ns = sum(known) if known else None
+    probe_ns = in_a_loop_ns if charged_ns is None else charged_ns
     engine_ns = sum(row.engine_cpu_ns for row in tables.system)
     cpu_ns = [row.target_cpu_ns for row in tables.effects if row.target_cpu_ns is not None]
     return Observer(

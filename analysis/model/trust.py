@@ -77,7 +77,9 @@ class ProbeLine:
     instruction: Annotated[str, "instruction under the probe"]
     stepped: Annotated[bool, "the kernel single-steps the instruction"]
     hits_count: Annotated[int, "times it fired"]
-    cost_ns: Annotated[float | None, "calibrated cost of a hit; null = not known"]
+    cost_ns: Annotated[
+        float | None, "calibrated cost of a hit: in a loop, less than in a server; null = not known"
+    ]
     total_ns: Annotated[float | None, "hits x cost"]
 
 
@@ -130,7 +132,9 @@ class Observer:
 
     hits_count: Annotated[int, "probe hits"]
     hits_per_second: Annotated[float, "probe hits per second of recording"]
-    probe_ns: Annotated[float | None, "hits x calibrated cost; null = no calibrated cost"]
+    probe_ns: Annotated[
+        float | None, "as `effects` have it, else hits x calibrated cost; null = neither is known"
+    ]
     probe_cpu_share: Annotated[float | None, "probe_ns / recording time: share of one CPU"]
     uncosted_hits_count: Annotated[int, "hits of probes without a calibrated cost"]
     engine_cpu_share: Annotated[float | None, "CPU of tlstax itself as a share of one CPU"]

@@ -23,6 +23,7 @@ from tlstax.collectors.capture.capture_file import require_place
 from tlstax.collectors.commands.attach_request import (
     QUIET_POLL_S,
     add_arguments,
+    budget_share,
     poll_time_s,
     refuse_contradictions,
     request_for,
@@ -103,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recording, SourceSet, Safety]":
     """Attach what was requested, within the given or the default budget."""
-    what = registry.asked(options, pid)
+    what = registry.asked(options, pid, is_budgeted=budget_share(options) is not None)
     if (parts := registry.return_probes(what)) and ACCEPT not in options.accept:
         raise return_probe_refused(f"--collect {parts}")
     safety, options.level = at_level(preflight(pid, options.accept), options.level)

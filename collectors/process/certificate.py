@@ -47,7 +47,7 @@ def read_certificate(pid: int, file: str, directory: str) -> Certificate | None:
 
 
 def load_parser() -> None:
-    """Import what `parse` needs (30 ms of CPU time): before a recording whose budget pays for it."""
+    """Import what `parse` needs, for 30 ms of CPU time: before a budget pays for it."""
     import cryptography.x509  # noqa: F401
 
 

@@ -44,6 +44,8 @@ class Asked:
     sample_hz: int = 99
     options: Mapping[str, Any] = field(default_factory=dict)
     """The values of the options of sources, by `Option.dest`."""
+    is_budgeted: bool = False
+    """Whether a budget pays for what a source takes of this process's CPU time."""
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def parse_names(text: str) -> tuple[str, ...]:
     return parse_list(text, names())
 
 
-def asked(options: argparse.Namespace, pid: int) -> Asked:
+def asked(options: argparse.Namespace, pid: int, *, is_budgeted: bool) -> Asked:
     """What the command line asks for. Raises TlstaxError (USAGE) if something is missing."""
     for declared in declarations().values():
         _check_required(declared, options)
@@ -94,7 +94,7 @@ def asked(options: argparse.Namespace, pid: int) -> Asked:
         for declared in declarations().values()
         for option in (*declared.required, *declared.options)
     }
-    return Asked(pid, options.output, options.collect, max(options.sample_hz, 1), values)
+    return Asked(pid, options.output, options.collect, max(options.sample_hz, 1), values, is_budgeted)
 
 
 def _check_required(declared: Declaration, options: argparse.Namespace) -> None:

@@ -2,7 +2,8 @@
 """What TCP counts for the open connections of clients; needs no probe.
 
 Stores sums over connections once a second: no address and no port of a client. How long each has
-been quiet is read more often, in a thread that rests a hundred times the CPU time of a reading.
+been quiet is read more often, in a thread that rests a hundred times the CPU time of a reading. Where a
+budget pays for it, it rests two thousand times that, and sums are stored every 5 s.
 
 A *lone acknowledgement* is a segment without data. A server that answers at once sends none: its
 answer acknowledges the command. It sends one where data came and no answer followed for 40 ms at
@@ -28,6 +29,9 @@ QUIET_MS: Final = (20, 53)
 """A connection was quiet for less than the first, less than the second, or longer. A delayed
 acknowledgement takes 40 ms, a tick of up to 4 ms, and what follows it some milliseconds."""
 _LEAST_REST_S, _REST_FACTOR = 0.05, 100
+_BUDGETED_FACTOR, _BUDGETED_NS = 2000, 5_000_000_000
+"""Half a thousandth of a CPU: the default budget of a server that computes little is ten times that.
+"""
 _PATIENCE_S = 5.0
 
 Quiet = Mapping[int, Counter[str]]
@@ -40,8 +44,10 @@ class Sockets:
     name = "sockets"
     warning = ""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, *, is_budgeted: bool = False) -> None:
         self._pid = pid
+        self._rest_factor = _BUDGETED_FACTOR if is_budgeted else _REST_FACTOR
+        self._interval_ns = _BUDGETED_NS if is_budgeted else 0
         self._connections: Connections | None = None
         self._last: dict[int, Connection] = {}
         self._last_ns = 0
@@ -90,11 +96,13 @@ class Sockets:
                     self._failed = error
                     return
             taken_s = (time.thread_time_ns() - begun_ns) / 1e9
-            rest_s = max(_LEAST_REST_S, _REST_FACTOR * taken_s)
+            rest_s = max(_LEAST_REST_S, self._rest_factor * taken_s)
 
     def poll(self, now_ns: int) -> Iterable[schema.Row]:
         """Sums over the connections that were open at the last reading, too."""
         assert self._connections is not None
+        if now_ns - self._last_ns < self._interval_ns:
+            return []
         with self._lock:
             try:
                 if self._failed is not None:
@@ -164,7 +172,7 @@ def growth(
 
 
 def _open(asked: Asked) -> Sequence[Source]:
-    return (Sockets(asked.pid),)
+    return (Sockets(asked.pid, is_budgeted=asked.is_budgeted),)
 
 
 SOURCE: Final = Declaration(

@@ -16,9 +16,14 @@ from tlstax.analysis.fleet.question import Question
 from tlstax.analysis.fleet.rollup import capture
 from tlstax.analysis.fleet.rollup.intervals import WALL
 from tlstax.analysis.fleet.store import adding, compaction
+from tlstax.analysis.fleet.whatif.judging import Wish
+from tlstax.analysis.fleet.whatif.savings import savings
+from tlstax.analysis.rows import tables as capture_tables
+from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import table_name
 from tlstax.tests import fleet_replay, fleet_writer
 from tlstax.tests.fleet_replay import START_NS, Fleet, Planted
+from tlstax.tests.level_tables import as_flow, with_signatures
 
 DEMO = Path(__file__).resolve().parents[2] / "docs/demo/demo.tlstax"
 HOSTS = 1000
@@ -47,8 +52,21 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data
 
 
-def answers(engine: str, day: Path, recorded: Path) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def levels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Recordings at levels record, flow (estimates) and signature (operations unseen)."""
+    data = tmp_path_factory.mktemp("levels")
+    with CaptureReader.open(DEMO) as reader:
+        whole = capture_tables.load(reader)
+    made = {"record": whole, "flow": as_flow(whole), "signature": with_signatures(whole)}
+    for host, tables in made.items():
+        adding.add(capture.roll_up(tables, "demo.tlstax", host=host), data)
+    return data
+
+
+def answers(engine: str, day: Path, recorded: Path, levels: Path) -> dict[str, Any]:
     question, two = Question(day, engine), Question(recorded, engine)
+    three = Question(levels, engine)
     top = metrics.of_name("tls_cpus")
     return {
         "top": ranking.top(question, top, HOSTS, "tls_library", WALL),
@@ -56,6 +74,9 @@ def answers(engine: str, day: Path, recorded: Path) -> dict[str, Any]:
         "groups": changes.between_groups(question, ["cluster=c00*"], ["cluster=c01*"]),
         "explain": peers.explain(question, "replayed-00003"),
         "two": ranking.top(two, top, 5, "tls_library", "command"),
+        "levels": ranking.top(three, top, 5, "tls_library", WALL),
+        "signatures": peers.explain(three, "signature"),
+        "pooled": savings(three, Wish(pool=100), (), 5),
         "findings": ranking.by_finding(two, "none", 5),
         "flames": profiles.profile(two, "on_cpu", (), two.span()),
         "waits": profiles.profile(two, "off_cpu", ("host=db2",), two.span()),
@@ -91,15 +112,17 @@ def differences(first: Any, second: Any, at: str = "") -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def expected(day: Path, recorded: Path) -> Any:
-    found = plain(answers("duckdb", day, recorded))
+def expected(day: Path, recorded: Path, levels: Path) -> Any:
+    found = plain(answers("duckdb", day, recorded, levels))
     assert len(found["top"]["hosts"]) == HOSTS
+    estimated = [line["host"] for line in found["levels"]["hosts"] if line["low"] is not None]
+    assert estimated == ["flow"]
     return found
 
 
 @pytest.mark.parametrize("engine", ["clickhouse", "spark"])
-def test_engines_agree(day: Path, recorded: Path, expected: Any, engine: str) -> None:
-    found = plain(answers(engine, day, recorded))
+def test_engines_agree(day: Path, recorded: Path, levels: Path, expected: Any, engine: str) -> None:
+    found = plain(answers(engine, day, recorded, levels))
     assert differences(expected, found) == []
 
 
@@ -108,17 +131,20 @@ def test_a_difference_would_be_seen(expected: Any) -> None:
     assert differences(expected, changed) != []
 
 
-def test_tables_of_a_clickhouse_server_take_the_files(recorded: Path) -> None:
+def test_tables_of_a_clickhouse_server_take_the_files(recorded: Path, levels: Path) -> None:
     from chdb import session
 
     server = session.Session()
     for statement in re.sub(r"--.*", "", ddl()).split(";"):
         if statement.strip():
             server.query(statement)
-    files = recorded / "tier=1h"
     for table in columns.TABLES:
         name = table_name(table)
-        found = sorted((files / f"table={name}").rglob("*.parquet"))
+        found = [
+            path
+            for data in (recorded, levels)
+            for path in sorted((data / "tier=1h" / f"table={name}").rglob("*.parquet"))
+        ]
         tier = "" if table in columns.HOURLY else "'1h', "
         for path in found:
             server.query(
@@ -127,5 +153,9 @@ def test_tables_of_a_clickhouse_server_take_the_files(recorded: Path) -> None:
         count = int(str(server.query(f"SELECT count() FROM tlstax.`{name}` FINAL", "CSV")))
         assert (count > 0) == bool(found), name
     sums = server.query("SELECT uniqExact(host), sum(sample_count) FROM tlstax.`interval` FINAL")
-    assert str(sums).strip() == f"2,{2 * 26239}"
+    assert str(sums).strip() == f"5,{5 * 26239}"
+    partial = "SELECT sum(partial_count) FROM tlstax.`handshake` FINAL"
+    assert int(str(server.query(partial, "CSV"))) > 0
+    split = "SELECT host, low_ns < high_ns FROM tlstax.`record_split` FINAL"
+    assert str(server.query(split, "CSV")).strip() == '"flow",true'
     assert SCHEMA_VERSION == 1

@@ -21,6 +21,7 @@ from tlstax.analysis.rows.ledger import SERVED_PHASES
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Window
 from tlstax.collectors.capture.vocabulary import CONNECTION_ROLES
+from tlstax.tests.level_tables import with_signatures
 
 MS = 1_000_000
 
@@ -101,18 +102,9 @@ def test_time_that_nobody_looked_at_is_recorded_and_not_observed(demo_tables: Ta
 
 
 def test_operations_that_nobody_saw_do_not_make_the_others_shorter(demo_tables: Tables) -> None:
-    windows = [
-        window._replace(level="signature" if window.window_id % 4 else window.level)
-        for window in demo_tables.windows
-    ]
+    tables = with_signatures(demo_tables)
+    shakes, windows = tables.handshakes, tables.windows
     unseen = {window.window_id for window in windows if window.level == "signature"}
-    shakes = [
-        row._replace(keygen_ns=-1, derive_ns=-1, verify_ns=-1, certificate_ns=-1)
-        if row.window_id in unseen
-        else row
-        for row in demo_tables.handshakes
-    ]
-    tables = dataclasses.replace(demo_tables, windows=windows, handshakes=shakes)
     rolled = capture.roll_up(tables, "x").rows["1h"]
     served = [row for row in shakes if row.outcome == "success" and row.side != "client"]
     rows = [row for row in rolled[columns.Handshake] if isinstance(row, columns.Handshake)]

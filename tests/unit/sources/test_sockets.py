@@ -177,3 +177,31 @@ def test_an_answer_without_counters_is_no_connection() -> None:
     assert connections.connection_of(head) is None
     assert connections.connection_of(head + attribute) is None
     assert connections.connection_of(head + b"\0\0\0\0") is None
+
+
+def test_where_a_budget_pays_it_reads_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that takes a hundredth of a CPU leaves nothing of 5 % of a tenth of one."""
+    readings = []
+
+    def served(found: Connections) -> list[Connection]:
+        readings.append(found)
+        end_ns = time.thread_time_ns() + 500_000
+        while time.thread_time_ns() < end_ns:
+            pass
+        return []
+
+    counts = []
+    with connected(socket.AF_INET, "127.0.0.1"):
+        for is_budgeted in (False, True):
+            source = Sockets(os.getpid(), is_budgeted=is_budgeted)
+            with monkeypatch.context() as patched:
+                patched.setattr(Connections, "served", served)
+                source.start()
+                time.sleep(1)
+                rows = list(source.poll(monotonic_ns()))
+                source.stop()
+            counts.append(len(readings))
+            readings.clear()
+            assert bool(rows) is not is_budgeted
+    often, seldom = counts
+    assert seldom <= 3 < often

@@ -17,49 +17,16 @@ from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.rollup.recording import Recording
 from tlstax.analysis.fleet.store import adding
 from tlstax.analysis.rows.tables import Tables
-from tlstax.collectors.capture import frame_ids
-from tlstax.collectors.capture.schema import Stack
+from tlstax.tests.level_tables import as_flow
 from tlstax.tests.watched_rows import Watching, by_window
 
-CALLERS = {"record_read": "SSL_read", "record_write": "SSL_write"}
 TOLERANCE = 0.25
 """Samples alone see too much of sends: docs/decisions/0044-findings-at-level-flow.md."""
 
 
 @pytest.fixture(scope="module")
 def at_flow(demo_tables: Tables) -> Tables:
-    """The demo's recording as level flow would have it: one phase for all that a command does.
-
-    Its walks by frame pointers went astray above the leaf; whole ones lead to the function that the
-    server reads or writes by.
-    """
-    frames, stacks, samples = list(demo_tables.frames), list(demo_tables.stacks), []
-    known = {stack.stack_id: frame_ids.parse(stack.frame_ids) for stack in stacks}
-    library = next(frame for frame in frames if frame.object.endswith("libssl.so.3"))
-    callers = dict(zip(CALLERS, range(1 << 30, 1 << 31), strict=False))
-    for phase, number in callers.items():
-        frames.append(library._replace(frame_id=number, symbol=CALLERS[phase], code=""))
-    made: dict[tuple[str, int | None], int] = {}
-    for row in demo_tables.samples:
-        if row.phase in callers:
-            key = row.phase, row.user_stack_id
-            if key not in made:
-                made[key] = (1 << 30) + len(made)
-                ids = [*known.get(row.user_stack_id or 0, ())[:1], callers[row.phase]]
-                stacks.append(Stack(made[key], " ".join(map(str, ids))))
-            row = row._replace(phase="command", user_stack_id=made[key])
-        samples.append(row)
-    return dataclasses.replace(
-        demo_tables,
-        windows=[window._replace(level="flow") for window in demo_tables.windows],
-        ledger=[
-            row._replace(phase="command") if row.phase in CALLERS else row
-            for row in demo_tables.ledger
-        ],
-        samples=samples,
-        frames=frames,
-        stacks=stacks,
-    )
+    return as_flow(demo_tables)
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The recorder's budget.c, load.c and pace.c as a library, for tests with arithmetic for a server."""
+"""The recorder's budget.c, load.c and pace.c as a library: tests with arithmetic for a server."""
 
 import ctypes
 import subprocess
