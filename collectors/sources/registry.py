@@ -94,7 +94,9 @@ def asked(options: argparse.Namespace, pid: int, *, is_budgeted: bool) -> Asked:
         for declared in declarations().values()
         for option in (*declared.required, *declared.options)
     }
-    return Asked(pid, options.output, options.collect, max(options.sample_hz, 1), values, is_budgeted)
+    return Asked(
+        pid, options.output, options.collect, max(options.sample_hz, 1), values, is_budgeted
+    )
 
 
 def _check_required(declared: Declaration, options: argparse.Namespace) -> None:

@@ -2,8 +2,8 @@
 """What TCP counts for the open connections of clients; needs no probe.
 
 Stores sums over connections once a second: no address and no port of a client. How long each has
-been quiet is read more often, in a thread that rests a hundred times the CPU time of a reading. Where a
-budget pays for it, it rests two thousand times that, and sums are stored every 5 s.
+been quiet is read more often, in a thread that rests a hundred times the CPU time of a reading.
+Where a budget pays for it, it rests two thousand times that, and sums are stored every 5 s.
 
 A *lone acknowledgement* is a segment without data. A server that answers at once sends none: its
 answer acknowledges the command. It sends one where data came and no answer followed for 40 ms at
@@ -30,8 +30,7 @@ QUIET_MS: Final = (20, 53)
 acknowledgement takes 40 ms, a tick of up to 4 ms, and what follows it some milliseconds."""
 _LEAST_REST_S, _REST_FACTOR = 0.05, 100
 _BUDGETED_FACTOR, _BUDGETED_NS = 2000, 5_000_000_000
-"""Half a thousandth of a CPU: the default budget of a server that computes little is ten times that.
-"""
+"""Half a thousandth of a CPU, a tenth of what the default budget allows for an idle server."""
 _PATIENCE_S = 5.0
 
 Quiet = Mapping[int, Counter[str]]
