@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -184,6 +185,43 @@ def test_light_time_varies() -> None:
     schedule = drive(begun(0.02), 120, lambda _: 1.2)
     lengths = {round(window.length_s, 3) for window in schedule if window.level == Level.CONNECTION}
     assert len(lengths) > 5
+
+
+def test_reading_light_time_is_no_price_of_dense_windows() -> None:
+    """As of 36 new TLS connections a second: 1 ms a second for who reads them, 6 ms a window.
+
+    Both were once a price of ending any window: a minute had one dense window, after the trial.
+    """
+    cpus, watch, reading, read_ns = 0.13, 0.0002, 0.001, 6.0 * MS
+    prices = (0.0, 0.016, 0.014, 0.008, 0.0, 0.01, 0.004)
+    load = load_of(
+        prices, cpus=cpus, scheduler=0.03, samples=0.00025, watch=watch, cut_ns=2 * MS,
+        turn_ns=5 * MS, read_ns=5 * MS, reading=0.0005,
+    )  # fmt: skip
+    pace = Pace(0.05, Level.RECORD, SECOND)
+    assert pace.begin(load, overhead(Level.RECORD, 200 * MS, cpus))
+    step, before, now_ns, levels = pace.first(), (Level.RECORD, 200 * MS), 0, []
+    while now_ns < 60 * SECOND:
+        is_dense, length_ns = step.level == Level.RECORD, step.length_ns
+        cpu_ns = int(length_ns * cpus)
+        by_level = tuple(
+            cpu_ns * price if one <= step.level else 0.0
+            for one, price in zip(Level, prices, strict=True)
+        )
+        turn_ns = 2.5 * MS if step.level != before[0] else -1.0
+        to_read_ns = read_ns if before[0] == Level.RECORD else reading * before[1]
+        own_ns = watch * length_ns + 2 * MS + max(0.0, turn_ns) + to_read_ns
+        scheduler_ns = cpu_ns * 0.03 if is_dense else 0.0
+        spent = Overhead(sum(by_level), scheduler_ns, length_ns * 0.00025, own_ns)
+        levels.append(Level(step.level))
+        before, now_ns = (levels[-1], length_ns), now_ns + length_ns
+        one = Span(length_ns, cpu_ns, spent, by_level)
+        step = pace.ended(one, 2.0 * MS, turn_ns, watch, to_read_ns)
+    assert levels.count(Level.RECORD) >= 5
+    assert set(levels) == {Level.RECORD, Level.SIGNATURE}
+    assert pace.state.load.reading == pytest.approx(reading, rel=0.1)
+    assert pace.state.load.read_ns == pytest.approx(read_ns, rel=0.1)
+    assert pace.spent_ns <= pace.earned_ns + read_ns
 
 
 def test_a_hopeless_budget_is_refused_after_the_trial() -> None:
