@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The accounts of threads. */
-#include <bpf/bpf.h>
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
@@ -17,7 +16,7 @@
 
 #define NOT_LOOKED (~0ULL)
 
-enum { CELLS = PHASES * STATES + PHASES, ATTEMPTS = 4, LOOKS_MOST = 3, BEAT_SLOTS = 256 };
+enum { CELLS = PHASES * STATES + PHASES, LOOKS_MOST = 3, BEAT_SLOTS = 256 };
 enum { ROW = 8, AHEAD = 8, CELLS_AHEAD = 3, LINE_BYTES = 64 };
 
 /* What was sent of a slot. */
@@ -45,17 +44,6 @@ int totals_prepare(struct engine *engine, const struct plan *plan, const struct 
 		return fail(EXIT_CODE_HOST, "no memory for %u threads: %s", accounts.slots_count,
 			    strerror(errno));
 	return roles_prepare(plan, target);
-}
-
-/* A copy that no charge interrupted: the time of the last charge is the same afterwards. */
-void account_copy(const struct thread_slot *slot, struct thread_slot *copy)
-{
-	for (int i = 0; i < ATTEMPTS; i++) {
-		memcpy(copy, slot, offsetof(struct thread_slot, frames));
-		__atomic_thread_fence(__ATOMIC_ACQUIRE);
-		if (__atomic_load_n(&slot->last_ns, __ATOMIC_ACQUIRE) == copy->last_ns)
-			return;
-	}
 }
 
 static void describe(const struct thread_slot *copy, u32 index, struct stream_slot *slot)
@@ -259,6 +247,26 @@ static void fetch_early(const struct thread_slot *place, const struct sent_accou
 	fetch(entry->cells, entry + 1);
 }
 
+/*
+ * Whether nobody asks for the account of a thread: it began and ended while there was no ledger.
+ * Thousands of them a second would cost who reads them more than all else.
+ */
+static bool is_unasked(const struct sent_account *entry, const struct thread_slot *place)
+{
+	bool was_sent = entry->generation && entry->slot.tid == place->tid &&
+			entry->slot.thread_start_ns == place->thread_start_ns;
+
+	return !was_sent && place->status == THREAD_EXITED && !has_ledger(session->schedule.level);
+}
+
+static void leave_out(struct sent_account *entry)
+{
+	memset(entry, 0, sizeof(*entry));
+	entry->generation = accounts.generation;
+	entry->is_ended = true;
+	accounts.ended_count++;
+}
+
 bool accounts_put(struct engine *engine, bool ended_only)
 {
 	static struct thread_slot copy;
@@ -283,6 +291,10 @@ bool accounts_put(struct engine *engine, bool ended_only)
 			continue;
 		if (is_resting(&accounts.sent[i], place))
 			continue;
+		if (is_unasked(&accounts.sent[i], place)) {
+			leave_out(&accounts.sent[i]);
+			continue;
+		}
 		account_copy(place, &copy);
 		describe(&copy, i, &slot);
 		if (!put_slot(&accounts.sent[i], &copy, &slot))
@@ -290,30 +302,6 @@ bool accounts_put(struct engine *engine, bool ended_only)
 	}
 	accounts.looked_count = ended_count;
 	return true;
-}
-
-void account_recycle(struct engine *engine, u32 index)
-{
-	static const struct thread_slot empty;
-
-	bpf_map_update_elem(engine->slots_fd, &index, &empty, 0);
-	u64 recycled = engine->free_slots[0];
-	engine->free_slots[1 + recycled % engine->settings.slots] = index;
-	/* Last: now the programs may take it. */
-	__atomic_store_n(&engine->free_slots[0], recycled + 1, __ATOMIC_RELEASE);
-}
-
-void accounts_recycle_unsent(struct engine *engine)
-{
-	struct lifecycle now;
-
-	engine_read_lifecycle(engine, &now);
-	for (u32 i = 0; i < now.fresh_count && i < engine->settings.slots; i++) {
-		const struct thread_slot *slot =
-			(const void *)(engine->slots + (size_t)i * sizeof(struct thread_slot));
-		if (__atomic_load_n(&slot->status, __ATOMIC_ACQUIRE) == THREAD_EXITED)
-			account_recycle(engine, i);
-	}
 }
 
 u32 accounts_recycle(struct engine *engine)

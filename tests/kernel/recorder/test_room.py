@@ -18,7 +18,17 @@ import pytest
 
 from tlstax.collectors.capture.schema import Handshake, Loss
 from tlstax.collectors.recording.programs.ledger_layout import SampleKey
-from tlstax.tests.kernel.recorder_runs import OK, Record, await_attached, rows_of
+from tlstax.collectors.recording.stream.definition import definition
+from tlstax.collectors.recording.stream.frames import Reading, read_frames
+from tlstax.tests.kernel.recorder_runs import (
+    OK,
+    PROGRAM,
+    Record,
+    await_attached,
+    last_of,
+    plan_text,
+    rows_of,
+)
 from tlstax.tests.patience import COMMAND_S
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
@@ -27,6 +37,9 @@ LEAST = 10_000
 """Some seconds of records would fit into the programs' memory."""
 ROOM_LEAST, ROOM_MOST = 1024, 16384
 HASH = "1"  # BPF_MAP_TYPE_HASH
+SLOTS, ROUNDS, SLOT_BYTES = 1024, 4, 64
+DRAINED_S = 1.2
+"""Longer than the recorder leaves between two looks, and than a window."""
 KEY_BYTES = f"{ctypes.sizeof(SampleKey)}"
 
 
@@ -85,3 +98,34 @@ def test_the_map_of_samples_has_room_for_the_longest_window(
     assert recorder.returncode == OK
     wanted = hz * os.sysconf("SC_NPROCESSORS_ONLN") * longest_s
     assert room == min(ROOM_MOST, max(ROOM_LEAST, wanted))
+
+
+@pytest.mark.parametrize("level", ["handshake", "record"])
+def test_threads_that_come_and_go_without_a_ledger_are_not_told(
+    repository: Path, spawn: Record, tmp_path: Path, level: str
+) -> None:
+    """Who reads thousands of them a second takes more than all else; their room is used again."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    crowd = spawn([str(repository / "tests/testprogs/bin/crowd")], **pipes)
+    assert crowd.stdin is not None
+    assert crowd.stdout is not None
+    plan, stream = tmp_path / "a.plan", tmp_path / "a.stream"
+    plan.write_text(plan_text(crowd.pid, repository))
+    command = [PROGRAM, "--plan", plan, "--pid", crowd.pid, "--level", level, "--slots", SLOTS]
+    with stream.open("wb") as to:
+        recorder = spawn([str(part) for part in command], stdout=to, stderr=subprocess.PIPE)
+        await_attached(recorder)
+        for _ in range(ROUNDS):
+            crowd.stdin.write(f"c {SLOTS // 2}\n".encode())
+            crowd.stdin.flush()
+            assert crowd.stdout.readline()
+            time.sleep(DRAINED_S)
+        recorder.send_signal(signal.SIGTERM)
+        recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK
+    with stream.open("rb") as file:
+        frames = list(read_frames(file, Reading()))
+    told = sum(len(one.content) for one in frames if one.type == definition().number("SLOT"))
+    whole_bytes = ROUNDS * SLOTS // 2 * SLOT_BYTES
+    assert told > whole_bytes if level == "record" else told < whole_bytes / 10
+    assert last_of(stream.read_bytes(), "window").untracked_count == 0
