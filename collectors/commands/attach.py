@@ -104,7 +104,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recording, SourceSet, Safety]":
     """Attach what was requested, within the given or the default budget."""
-    what = registry.asked(options, pid, is_budgeted=budget_share(options) is not None)
+    is_budgeted = registry.NATIVE in options.collect and budget_share(options) is not None
+    what = registry.asked(options, pid, is_budgeted=is_budgeted)
     if (parts := registry.return_probes(what)) and ACCEPT not in options.accept:
         raise return_probe_refused(f"--collect {parts}")
     safety, options.level = at_level(preflight(pid, options.accept), options.level)

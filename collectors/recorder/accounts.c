@@ -259,8 +259,12 @@ static bool is_unasked(const struct sent_account *entry, const struct thread_slo
 	return !was_sent && place->status == THREAD_EXITED && !has_ledger(session->schedule.level);
 }
 
-static void leave_out(struct sent_account *entry)
+/* What it counted is in the latencies all the same. */
+static void leave_out(struct sent_account *entry, const struct thread_slot *place)
 {
+	for (u32 phase = 0; phase < PHASES; phase++)
+		if (place->count[phase])
+			accounts.counted_phases |= 1U << phase;
 	memset(entry, 0, sizeof(*entry));
 	entry->generation = accounts.generation;
 	entry->is_ended = true;
@@ -292,7 +296,7 @@ bool accounts_put(struct engine *engine, bool ended_only)
 		if (is_resting(&accounts.sent[i], place))
 			continue;
 		if (is_unasked(&accounts.sent[i], place)) {
-			leave_out(&accounts.sent[i]);
+			leave_out(&accounts.sent[i], place);
 			continue;
 		}
 		account_copy(place, &copy);

@@ -99,14 +99,14 @@ static double alternating(const struct load *load, double limit_ns, u64 dense_ns
 	choice->predicted.neighbours_ns +=
 		(on.neighbours_ns - running.neighbours_ns) * on_s * windows;
 	choice->predicted.samples_ns += (on.samples_ns - running.samples_ns) * on_s * windows;
-	choice->predicted.recorder_ns += window_fixed(load) * windows;
+	choice->predicted.recorder_ns += window_fixed(load, choice->dense) * windows;
 	return cycle_ns;
 }
 
 /* Whether most of a dense window's cost is that of making it: a longer one is then better. */
 static bool is_fixed(const struct load *load, const struct choice *choice)
 {
-	double fixed_ns = window_fixed(load);
+	double fixed_ns = window_fixed(load, choice->dense);
 	double one_ns = window_cost(load, choice->dense, choice->light, choice->dense_ns);
 
 	return fixed_ns > FIXED_SHARE * (one_ns - fixed_ns);

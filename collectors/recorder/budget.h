@@ -51,7 +51,7 @@ struct load {
 	double samples;	   /* of the sampler, per time */
 	double cut_ns;	   /* CPU time of the recorder to end a window */
 	double read_ns;	   /* and of who reads it, if it has a ledger */
-	double reading;	   /* of who reads windows without one, per time that they last */
+	double reading;	   /* of who reads handshakes without one, per CPU time of the target */
 	double turn_ns;	   /* and to attach and detach what only dense windows have */
 	double tail_ns;	   /* how much longer than its window a dense window's probes stay on */
 	double watch;	   /* CPU time of the recorder between two windows, per time */
@@ -83,6 +83,12 @@ static inline bool has_ledger(int level)
 	return level >= LEVEL_FLOW;
 }
 
+/* With a ledger each window takes about as long to read; else what it has of handshakes does. */
+static inline bool is_read_by_time(int level)
+{
+	return level >= LEVEL_SIGNATURE && !has_ledger(level);
+}
+
 double overhead_total(const struct overhead *overhead);
 
 /* CPUs that a target is counted as using if it uses less: FLOOR_CPUS until this is called. */
@@ -97,7 +103,7 @@ double load_base(const struct load *load);
 struct overhead load_running(const struct load *load, int level);
 
 /* What a dense window costs, however short: two cuts, reading it, attaching, detaching. */
-double window_fixed(const struct load *load);
+double window_fixed(const struct load *load, int dense);
 
 /* Overhead that a dense window adds to light time: its events, two cuts, attaching, detaching. */
 double window_cost(const struct load *load, int dense, int light, u64 dense_ns);

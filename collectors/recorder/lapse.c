@@ -38,6 +38,8 @@ static void begin_step(void)
 	state.pace.step.level = state.level;
 	state.settled = state.now; /* what was before belongs to no level */
 	state.turn_ns = -1;
+	state.looked_reader_ns = 0;
+	state.reader_ns = meter_reader_ns();
 	read_watched();
 	state.next_ns = state.watched.time_ns + length_ns;
 	state.look_ns = state.budget > 0 ? state.watched.time_ns + state.watch_ns : ~0ULL;

@@ -18,9 +18,10 @@ double load_base(const struct load *load)
 struct overhead load_running(const struct load *load, int level)
 {
 	double used_ns = load->cpus * NS;
-	double reading = has_ledger(level) ? 0 : load->reading; /* else that of each window */
-	struct overhead running = {.recorder_ns = (load->watch + reading) * NS};
+	struct overhead running = {.recorder_ns = load->watch * NS};
 
+	if (is_read_by_time(level))
+		running.recorder_ns += load->reading * used_ns;
 	if (level == LEVEL_NONE)
 		return running;
 	for (int i = 0; i <= level; i++)
@@ -31,9 +32,9 @@ struct overhead load_running(const struct load *load, int level)
 	return running;
 }
 
-double window_fixed(const struct load *load)
+double window_fixed(const struct load *load, int dense)
 {
-	return 2 * load->cut_ns + load->read_ns + load->turn_ns;
+	return 2 * load->cut_ns + (has_ledger(dense) ? load->read_ns : 0) + load->turn_ns;
 }
 
 double window_cost(const struct load *load, int dense, int light, u64 dense_ns)
@@ -41,7 +42,7 @@ double window_cost(const struct load *load, int dense, int light, u64 dense_ns)
 	struct overhead on = load_running(load, dense), off = load_running(load, light);
 	double on_s = ((double)dense_ns + load->tail_ns) / NS;
 
-	return (overhead_total(&on) - overhead_total(&off)) * on_s + window_fixed(load);
+	return (overhead_total(&on) - overhead_total(&off)) * on_s + window_fixed(load, dense);
 }
 
 static void take_lesser(double *value, double other)

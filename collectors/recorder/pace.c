@@ -8,6 +8,7 @@
 #define WAIT_MORE 1.3 /* than the credit needs: ending too early costs another light window */
 #define SURPRISE 1.5  /* a dense window ends when it costs this many times what was expected */
 #define SLACK_NS (500 * NS_PER_MS) /* what continuous recording may owe, in credit */
+#define LEAST_CPUS 0.01 /* of a target whose handshakes tell what reading them takes */
 #define NEW_RATE 0.3		   /* weight of a window's rates against those before it */
 #define NEW_COST 0.3		   /* the same for the costs of the recorder */
 
@@ -144,12 +145,15 @@ static void learn_own(struct pace *pace, const struct span *span, const struct o
 	/* A window is read while the next one goes on. */
 	if (has_ledger(pace->read.level))
 		take(&load->read_ns, own->read_ns);
-	else if (pace->read.length_ns >= SHORTEST_LIGHT_NS && own->read_ns >= 0) {
+	else if (is_read_by_time(pace->read.level) && pace->read.length_ns >= WATCH_NS) {
+		double least_ns = LEAST_CPUS * (double)pace->read.length_ns;
 		load->reading = pace->knows_reading ? load->reading : 0;
-		take(&load->reading, own->read_ns / (double)pace->read.length_ns);
+		take(&load->reading, own->read_ns / larger((double)pace->read.cpu_ns, least_ns));
 		pace->knows_reading = true;
 	}
-	pace->read = (struct step){pace->step.level, span->length_ns, 0};
+	pace->read.level = pace->step.level;
+	pace->read.length_ns = span->length_ns;
+	pace->read.cpu_ns = span->target_cpu_ns;
 }
 
 struct step pace_ended(struct pace *pace, const struct span *span, const struct own_costs *own)

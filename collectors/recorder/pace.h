@@ -27,8 +27,12 @@ struct pace {
 	struct account account;
 	struct load load;
 	struct choice choice;
-	struct step step, read; /* the present one, and the one before, which is read meanwhile */
-	bool knows_reading;	/* of windows without a ledger, not by a guess */
+	struct step step;
+	struct { /* the window before, which is read meanwhile */
+		int level;
+		u64 length_ns, cpu_ns;
+	} read;
+	bool knows_reading;  /* of windows without a ledger, not by a guess */
 	bool has_choice;	/* else the load has changed: nothing is on until something fits */
 	double allowance_ns;	/* of the present window, below 0: it has none of its own */
 	u32 rests;		/* light windows since the last dense one */

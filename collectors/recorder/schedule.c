@@ -11,7 +11,7 @@
 #include "whole_stretches.h"
 
 #define RETRY_NS (100 * NS_PER_MS)	/* after a window that had no room */
-#define READ_AFTER_NS (200 * NS_PER_MS) /* then whoever reads windows has read the one before */
+#define READ_AFTER_NS (200 * NS_PER_MS) /* at looks after that, the window before has been read */
 #define TRIAL_LOOK_NS (10 * NS_PER_MS)
 #define STRETCH_LOOK_NS (20 * NS_PER_MS)
 #define STRETCH_LATER_NS (500 * NS_PER_MS) /* after one for which there was no room */
@@ -81,6 +81,8 @@ int turn(int level)
 	if (level == state.level)
 		return 0;
 	window_turning(state.engine);
+	if (level > state.level) /* what is attached is timed from its first run on */
+		statistics_at(level);
 	int error = engine_go(state.engine, state.plan, state.target, level);
 	window_turned(state.engine);
 	state.level = level;

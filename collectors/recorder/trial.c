@@ -7,7 +7,7 @@
 #include "schedule_steps.h"
 #include "stream.h"
 
-/* What a window with a ledger costs who reads it, and a second without, until that is known. */
+/* What a window with a ledger costs who reads it, and time without, until that is known. */
 #define READER_CUT_NS 5e6
 #define READER_RATE 5e-4
 #define NEVER_NS (1ULL << 62)
@@ -90,7 +90,7 @@ int judge(void)
 	settle(&trial);
 	meter_load(&trial, &load);
 	load.read_ns = READER_CUT_NS;
-	load.reading = READER_RATE;
+	load.reading = READER_RATE / load_base(&load);
 	if (!state.is_second &&
 	    trial_is_doubtful(&load, state.budget, state.most, state.options->window_ns))
 		return try_again(&trial);
@@ -105,7 +105,7 @@ int judge(void)
 	}
 	load.cut_ns = state.cut_ns;
 	load.read_ns = state.options->reader ? READER_CUT_NS : 0;
-	load.reading = state.options->reader ? READER_RATE : 0;
+	load.reading = state.options->reader ? READER_RATE / load_base(&load) : 0;
 	bool is_simple = budget_choose(&load, state.budget, state.most, state.options->window_ns,
 				       false, &choice) &&
 			 is_continuous(&choice) && choice.dense == state.most;

@@ -93,6 +93,14 @@ class Step(ctypes.Structure):
     )
 
 
+class WindowRead(ctypes.Structure):
+    _fields_ = (
+        ("level", ctypes.c_int),
+        ("length_ns", ctypes.c_uint64),
+        ("cpu_ns", ctypes.c_uint64),
+    )
+
+
 class OwnCosts(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_double) for name in ("cut_ns", "turn_ns", "read_ns", "watch"))
 
@@ -105,7 +113,7 @@ class PaceState(ctypes.Structure):
         ("load", Load),
         ("choice", Choice),
         ("step", Step),
-        ("read", Step),
+        ("read", WindowRead),
         ("knows_reading", ctypes.c_bool),
         ("has_choice", ctypes.c_bool),
         ("allowance_ns", ctypes.c_double),

@@ -196,7 +196,7 @@ def test_reading_light_time_is_no_price_of_dense_windows() -> None:
     prices = (0.0, 0.016, 0.014, 0.008, 0.0, 0.01, 0.004)
     load = load_of(
         prices, cpus=cpus, scheduler=0.03, samples=0.00025, watch=watch, cut_ns=2 * MS,
-        turn_ns=5 * MS, read_ns=5 * MS, reading=0.0005,
+        turn_ns=5 * MS, read_ns=5 * MS, reading=0.0005 / cpus,
     )  # fmt: skip
     pace = Pace(0.05, Level.RECORD, SECOND)
     assert pace.begin(load, overhead(Level.RECORD, 200 * MS, cpus))
@@ -219,7 +219,7 @@ def test_reading_light_time_is_no_price_of_dense_windows() -> None:
         step = pace.ended(one, 2.0 * MS, turn_ns, watch, to_read_ns)
     assert levels.count(Level.RECORD) >= 5
     assert set(levels) == {Level.RECORD, Level.SIGNATURE}
-    assert pace.state.load.reading == pytest.approx(reading, rel=0.1)
+    assert pace.state.load.reading == pytest.approx(reading / cpus, rel=0.1)
     assert pace.state.load.read_ns == pytest.approx(read_ns, rel=0.1)
     assert pace.spent_ns <= pace.earned_ns + read_ns
 
