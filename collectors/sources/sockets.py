@@ -3,7 +3,7 @@
 
 Stores sums over connections once a second: no address and no port of a client. How long each has
 been quiet is read more often, in a thread that rests a hundred times the CPU time of a reading.
-Where a budget pays for it, it rests two thousand times that, and sums are stored every 5 s.
+Where a budget pays for it, both rest two thousand times that, sums at most half a minute.
 
 A *lone acknowledgement* is a segment without data. A server that answers at once sends none: its
 answer acknowledges the command. It sends one where data came and no answer followed for 40 ms at
@@ -29,8 +29,8 @@ QUIET_MS: Final = (20, 53)
 """A connection was quiet for less than the first, less than the second, or longer. A delayed
 acknowledgement takes 40 ms, a tick of up to 4 ms, and what follows it some milliseconds."""
 _LEAST_REST_S, _REST_FACTOR = 0.05, 100
-_BUDGETED_FACTOR, _BUDGETED_NS = 2000, 5_000_000_000
-"""Half a thousandth of a CPU, a tenth of what the default budget allows for an idle server."""
+_BUDGETED_FACTOR, _REST_MOST_NS = 2000, 30_000_000_000
+"""Half a thousandth of a CPU each, a tenth of what the default budget allows for an idle server."""
 _PATIENCE_S = 5.0
 
 Quiet = Mapping[int, Counter[str]]
@@ -46,7 +46,8 @@ class Sockets:
     def __init__(self, pid: int, *, is_budgeted: bool = False) -> None:
         self._pid = pid
         self._rest_factor = _BUDGETED_FACTOR if is_budgeted else _REST_FACTOR
-        self._interval_ns = _BUDGETED_NS if is_budgeted else 0
+        self._sum_factor = _BUDGETED_FACTOR if is_budgeted else 0
+        self._interval_ns = 0
         self._connections: Connections | None = None
         self._last: dict[int, Connection] = {}
         self._last_ns = 0
@@ -99,9 +100,13 @@ class Sockets:
 
     def poll(self, now_ns: int) -> Iterable[schema.Row]:
         """Sums over the connections that were open at the last reading, too."""
-        assert self._connections is not None
         if now_ns - self._last_ns < self._interval_ns:
             return []
+        return self._sums(now_ns)
+
+    def _sums(self, now_ns: int) -> list[schema.Row]:
+        assert self._connections is not None
+        begun_ns = time.thread_time_ns()
         with self._lock:
             try:
                 if self._failed is not None:
@@ -121,6 +126,8 @@ class Sockets:
         sums["client_holding_count"] = sum(one.unsent_bytes > 0 for one in clients)
         interval_ns = now_ns - self._last_ns
         self._last, self._last_ns = {one.cookie: one for one in served}, now_ns
+        taken_ns = time.thread_time_ns() - begun_ns
+        self._interval_ns = min(_REST_MOST_NS, self._sum_factor * taken_ns)
         return [
             schema.Metric(now_ns, interval_ns, self.name, OBJECT, name, float(value))
             for name, value in sums.items()
@@ -128,13 +135,21 @@ class Sockets:
         ]
 
     def stop(self) -> Iterable[schema.Row]:
-        """End the thread and close the socket."""
+        """End the thread and close the socket; the last sums, where they are stored seldom."""
         self._over.set()
         if self._thread is not None:
             self._thread.join(_PATIENCE_S)
-        if self._connections is not None:
-            self._connections.close()
-        return ()
+        if self._connections is None:
+            return ()
+        connections = self._connections
+        try:
+            is_due = self._thread is not None and self._failed is None and self._interval_ns
+            return self._sums(monotonic_ns()) if is_due else ()
+        except TlstaxError:
+            return ()  # the server has ended
+        finally:
+            self._connections = None
+            connections.close()
 
 
 def quiet_of(one: Connection) -> str:
