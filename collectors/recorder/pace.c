@@ -8,7 +8,7 @@
 #define WAIT_MORE 1.3 /* than the credit needs: ending too early costs another light window */
 #define SURPRISE 1.5  /* a dense window ends when it costs this many times what was expected */
 #define SLACK_NS (500 * NS_PER_MS) /* what continuous recording may owe, in credit */
-#define LEAST_CPUS 0.01 /* of a target whose handshakes tell what reading them takes */
+#define LEAST_CPUS 0.01		   /* of a target whose handshakes tell what reading them takes */
 #define NEW_RATE 0.3		   /* weight of a window's rates against those before it */
 #define NEW_COST 0.3		   /* the same for the costs of the recorder */
 

@@ -33,9 +33,9 @@ struct pace {
 		u64 length_ns, cpu_ns;
 	} read;
 	bool knows_reading;  /* of windows without a ledger, not by a guess */
-	bool has_choice;	/* else the load has changed: nothing is on until something fits */
-	double allowance_ns;	/* of the present window, below 0: it has none of its own */
-	u32 rests;		/* light windows since the last dense one */
+	bool has_choice;     /* else the load has changed: nothing is on until something fits */
+	double allowance_ns; /* of the present window, below 0: it has none of its own */
+	u32 rests;	     /* light windows since the last dense one */
 	u64 random;
 };
 
