@@ -13,7 +13,7 @@
 #define CLOSE_MARGIN 0.95 /* and this much if all handshakes need it */
 #define CLOSE_SHARE 0.95
 #define FIXED_SHARE 0.5 /* of a dense window's events: what it costs to make it, if possible */
-#define FIRST_WINDOWS 5 /* what ranges over windows need, and one; these are no longer than: */
+#define FIRST_WINDOWS 5 /* a range over windows needs four: the first ones are short */
 #define FIRST_LONGEST_NS (500 * NS_PER_MS)
 #define EASY_CYCLE_NS (10 * NS_PER_S) /* windows get shorter rather than rarer than that */
 #define LONGEST_CYCLE_NS (30 * NS_PER_S)
