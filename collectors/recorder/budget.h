@@ -26,6 +26,7 @@ enum { LEVEL_NONE = -1 }; /* nothing is on, no samples either */
 #define LONGEST_WINDOW_NS (10 * NS_PER_S)
 
 #define FLOOR_CPUS 0.1 /* a target that uses less is counted as using this: a share of 0 is 0 */
+#define FLOOR_CPUS_LEAST 0.001
 #define FLOOR_CPUS_MOST 16
 
 /* Overhead of measuring: CPU time in ns, by cause. */

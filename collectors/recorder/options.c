@@ -136,7 +136,7 @@ static bool share(const char *text, double *value)
 	return !strcmp(end, "%") && *value >= 0.000999 && *value <= 0.5;
 }
 
-/* 0.1 to FLOOR_CPUS_MOST. */
+/* FLOOR_CPUS_LEAST to FLOOR_CPUS_MOST. */
 static bool cpus(const char *text, double *value)
 {
 	char *end;
@@ -144,7 +144,7 @@ static bool cpus(const char *text, double *value)
 	if (*text < '0' || *text > '9')
 		return false;
 	*value = strtod(text, &end);
-	return !*end && *value >= FLOOR_CPUS && *value <= FLOOR_CPUS_MOST;
+	return !*end && *value >= FLOOR_CPUS_LEAST && *value <= FLOOR_CPUS_MOST;
 }
 
 /* 24,48: of an IPv4 address and of an IPv6 one. */

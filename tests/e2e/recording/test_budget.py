@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,6 +23,7 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Effect, Ledger, PhaseCount, Window
 from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
 from tlstax.collectors.commands.options import DEFAULT_BUDGET
+from tlstax.tests import least_budget
 from tlstax.tests.background_load import await_busy, in_background
 from tlstax.tests.memory_cost import SLOW_NS, page_ns
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
@@ -30,6 +31,7 @@ from tlstax.workloads.servers.mariadb import PrivateServer
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
+TLSTAX = (sys.executable, "-m", "tlstax")
 TABLE_ROWS = 1000
 LOAD_MOST_S = 300
 PHASES = ("record_read", "command", "record_write")
@@ -53,9 +55,11 @@ def load(server: PrivateServer) -> Iterator[None]:
         yield
 
 
-def attach(server: PrivateServer, capture: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def attach(
+    server: PrivateServer, capture: Path, *options: str, tlstax: Sequence[str] = TLSTAX
+) -> subprocess.CompletedProcess[str]:
     """`tlstax attach` in a process of its own, until it ends."""
-    command = [sys.executable, "-m", "tlstax", "attach", str(server.pid), "-o", str(capture)]
+    command = [*tlstax, "attach", str(server.pid), "-o", str(capture)]
     return subprocess.run([*command, "--quiet", *options], capture_output=True, text=True)
 
 
@@ -162,7 +166,8 @@ def test_without_a_word_a_busy_server_is_not_recorded_with_everything_all_the_ti
 
 
 def test_a_hopeless_budget_is_refused_in_words(server: PrivateServer, tmp_path: Path) -> None:
-    made = attach(server, tmp_path / "a", "--for", "5s", "--budget", "0.1%", "--sample-hz", "999")
+    too_much = ("--for", "5s", *least_budget.OPTIONS)
+    made = attach(server, tmp_path / "a", *too_much, tlstax=least_budget.TLSTAX)
     assert made.returncode == ExitCode.BUDGET
     for words in ("0.1%", "CPUs", "the recorder", "Allow --budget", "--sample-hz"):
         assert words in made.stderr

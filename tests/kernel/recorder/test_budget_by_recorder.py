@@ -19,6 +19,7 @@ from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.frames import Reading, read_frames, record
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream_recording import import_stream
+from tlstax.tests import least_budget
 from tlstax.tests.kernel.recorder_runs import (
     HANDSHAKES,
     OK,
@@ -47,8 +48,6 @@ DENSE_LEAST, PATIENCE_S = 3, 40.0
 EVERYTHING_PERCENT = 50
 DETAILED, MANY = ("handshake", "connection"), 6000
 BUDGETS = ("6%", "5%", "4%", "7%", "3%", "8%", "2%")  # what each suffices for is the host's
-LEAST = "0.1%"
-"""What nothing fits with 9,999 samples a second; 2,000 cost just that much on some hosts."""
 ROUND_NS = 2_000_000  # a window ends where its accounts are read, one after another
 Run = Callable[..., tuple[int, str, Path]]
 
@@ -57,11 +56,12 @@ Run = Callable[..., tuple[int, str, Path]]
 def run(record_it: Record, recorded_server: "subprocess.Popen[bytes]", tmp_path: Path) -> Run:
     """Record all that the server serves: exit status, what was said, the stream."""
 
-    def measure(*options: str) -> tuple[int, str, Path]:
+    def measure(*options: str, idle_s: float = 0) -> tuple[int, str, Path]:
         path = tmp_path / "a.stream"
         with path.open("wb") as stream:
             recorder = record_it(*options, stdout=stream)
             await_attached(recorder)
+            time.sleep(idle_s)
             serve(recorded_server)
             if "--for" not in options:
                 recorder.send_signal(signal.SIGINT)
@@ -110,14 +110,17 @@ def test_a_budget_that_nothing_fits(
 ) -> None:  # fmt: skip
     """It is refused in words; the default budget does not prevent a recording.
 
+    The server is idle in the trial.
+
     Not ended by an interrupt, which may come before the trial is over.
     """
-    code, said, stream = run("--budget", LEAST, "--sample-hz", "9999", "--for", "3s", *options)
+    words = (*least_budget.OPTIONS, *least_budget.FLOOR, "--for", "3s", *options)
+    code, said, stream = run(*words, idle_s=1)
     assert leftover() == set()
     assert breakpoints(recorded_server.pid) == 0
     if not options:
         assert code == BUDGET
-        assert f"nothing can be recorded for {LEAST}" in said
+        assert "nothing can be recorded for 0.1%" in said
         assert last_of(stream.read_bytes(), "error").exit_code == BUDGET
         assert last_of(stream.read_bytes(), "window").level != b"record"
         return

@@ -18,6 +18,7 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.recording.by_recorder.ready_server import make_ready
 from tlstax.collectors.recording.by_recorder.several import SeveralServers
 from tlstax.collectors.recording.request import Request
+from tlstax.tests import least_budget
 from tlstax.tests.kernel.recorder_runs import (
     IO,
     OK,
@@ -291,12 +292,12 @@ def test_interrupted_before_it_is_attached(
     assert [breakpoints(server.pid) for server in servers] == [0, 0, 0]
 
 
+@pytest.mark.parametrize("tlstax", [least_budget.TLSTAX], ids=["least"])
 def test_a_budget_that_nothing_fits_is_of_one(
     servers: list[Process], attach: Attach, folder: Path
 ) -> None:
-    """All are idle: the least budget does not allow so many samples, and each says so."""
-    too_much = ("--budget", "0.1%", "--sample-hz", "999")
-    process = attach([server.pid for server in servers[:2]], *too_much, waits=False)
+    """All are idle, and each says so."""
+    process = attach([server.pid for server in servers[:2]], *least_budget.OPTIONS, waits=False)
     said = ended(process, end=False)
     assert process.returncode == 7, said
     assert len(errors_in(said)) == 2

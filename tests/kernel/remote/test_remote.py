@@ -16,6 +16,7 @@ import pytest
 
 from tlstax.collectors.capture.schema import Frame, Handshake, Ledger, Meta, Window
 from tlstax.collectors.remote.remote_recording import RecordRequest
+from tlstax.tests import least_budget
 from tlstax.tests.kernel.recorder_runs import (
     HANDSHAKES,
     IO,
@@ -88,29 +89,30 @@ def test_stacks_are_walked_by_tables_made_here(
     assert whole >= 0.99 * walked, "libssl and libcrypto have no frame pointers"
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (("--budget", "50%"), "Budget 50% of the server's CPU time: everything, all the time"),
-        (("--budget", "0.1%", "--sample-hz", "999"), "nothing can be recorded for 0.1%"),
-    ],
-)
 def test_a_budget_is_kept_there(
     attach: Attach, box: RemoteHost, capture: Path, leftover: Leftover,
-    recorded_server: "subprocess.Popen[bytes]", options: tuple[str, ...], sentence: str,
+    recorded_server: "subprocess.Popen[bytes]",
 ) -> None:  # fmt: skip
-    process = attach(*options)
+    process = attach("--budget", "50%")
     serve(recorded_server)
-    is_refused = "0.1%" in options
-    if not is_refused:  # what is refused ends by itself, and may have ended already
-        process.send_signal(signal.SIGINT)
-    assert sentence in said(process, BUDGET if is_refused else OK)
+    process.send_signal(signal.SIGINT)
+    text = said(process, OK)
+    assert "Budget 50% of the server's CPU time: everything, all the time" in text
     box.await_nothing_left(GONE_SECONDS)
     assert leftover() == set()
-    if not is_refused:
-        meta = {row.key: row.value for row in rows_of(capture, Meta)}
-        assert meta["budget_share"] == "0.5"
-        assert [row.outcome for row in rows_of(capture, Handshake)] == ["success"] * HANDSHAKES
+    meta = {row.key: row.value for row in rows_of(capture, Meta)}
+    assert meta["budget_share"] == "0.5"
+    assert [row.outcome for row in rows_of(capture, Handshake)] == ["success"] * HANDSHAKES
+
+
+@pytest.mark.parametrize("tlstax", [least_budget.TLSTAX], ids=["least"])
+def test_a_budget_that_nothing_fits_is_refused_there(
+    attach: Attach, box: RemoteHost, leftover: Leftover
+) -> None:
+    process = attach(*least_budget.OPTIONS)
+    assert "nothing can be recorded for 0.1%" in said(process, BUDGET)
+    box.await_nothing_left(GONE_SECONDS)
+    assert leftover() == set()
 
 
 def test_the_default_budget_is_asked_for() -> None:

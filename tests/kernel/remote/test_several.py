@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.capture import schema
+from tlstax.tests import least_budget
 from tlstax.tests.kernel.recorder_runs import (
     IO,
     OK,
@@ -30,7 +31,6 @@ from tlstax.tests.kernel.remote.sessions import GONE_SECONDS, Attach, said, ssh_
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 BUDGET, NO_PID, MANY, SETTLE_S = 7, 1 << 22, 200, 1.2
 COUNTS = (5, 9, 14)
-LOAD = (1, 600_000, 100)  # a pair of threads, for ms, with so many µs of work at a time
 
 
 @pytest.fixture
@@ -194,18 +194,13 @@ def test_more_than_one_recorder_records(several: Attach, folder: Path) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("tlstax", [least_budget.TLSTAX], ids=["least"])
 def test_a_budget_that_nothing_fits_is_of_each(
-    program: Path, started: Started, several: Attach, folder: Path, box: RemoteHost
+    servers: list[Process], several: Attach, box: RemoteHost
 ) -> None:
-    """Of servers that compute: an idle CPU takes no samples, which may fit then."""
-    servers = [started(program, "load", *LOAD) for _ in range(2)]
-    for server in servers:
-        assert server.stdin is not None
-        server.stdin.write(b"g")
-    too_much = ("--budget", "0.1%", "--sample-hz", "999")
-    process = several([server.pid for server in servers], *too_much, waits_for=0)
+    process = several([server.pid for server in servers], *least_budget.OPTIONS, waits_for=0)
     text = said(process, BUDGET)
-    assert len(errors_in(text)) == 2
+    assert len(errors_in(text)) == len(servers)
     box.await_nothing_left(GONE_SECONDS)
 
 
