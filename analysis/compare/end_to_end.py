@@ -117,7 +117,7 @@ def _units(part: Group, server: Tables, clients: Tables, ids: Collection[int]) -
         places = {run.run_id: unit_of[run.round] for run in part.runs}
         return {w.window_id: places[w.run_id] for w in mine if w.run_id in places}
     starts = sorted({w.start_ns for w in clients.windows if w.window_id in ids})
-    order = dict(zip(starts, units_of.block_numbers(len(starts)), strict=True))
+    order = dict(zip(starts, units_of.block_numbers([1] * len(starts)), strict=True))
     return {w.window_id: order[w.start_ns] for w in mine if w.start_ns in order}
 
 

@@ -126,7 +126,7 @@ def _blocks(side: RecordingSelection) -> dict[int, int]:
         ),
         key=lambda window: window.start_ns,
     )
-    numbers = units_of.block_numbers(len(ordered))
+    numbers = units_of.block_numbers([window.end_ns - window.start_ns for window in ordered])
     return {window.window_id: number for window, number in zip(ordered, numbers, strict=True)}
 
 

@@ -155,7 +155,7 @@ def intervals(
 
 def _blocks(values: Floats, lengths: Floats, most: int) -> tuple[Floats, Floats]:
     """Neighbouring windows added up to `most` blocks or fewer."""
-    numbers = np.array(units.block_numbers(len(lengths), most))
+    numbers = np.array(units.block_numbers([1] * len(lengths), most))
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     return np.add.reduceat(values, starts, axis=0), np.add.reduceat(lengths, starts)
 

@@ -57,7 +57,7 @@ def of_group(group: Group, windows: Iterable[Window]) -> WindowUnits:
         return WindowUnits(unit_of, of.units)
     most = LEAST_UNITS - 1 if group.runs else units.MOST_BLOCKS
     whole = without_fragments(mine)
-    blocks = units.block_numbers(len(whole), most)
+    blocks = units.block_numbers([w.end_ns - w.start_ns for w in whole], most)
     starts = [window.start_ns for window in whole]
     unit_of = {
         window.window_id: blocks[max(0, bisect_right(starts, window.start_ns) - 1)]

@@ -68,14 +68,26 @@ def blocks(count: int) -> Units:
     return Units(count, "blocks of windows", is_serial=True)
 
 
-def block_numbers(window_count: int, most: int = MOST_BLOCKS) -> list[int]:
-    """The block of each of `window_count` windows in order of time."""
-    if window_count < LEAST_WINDOWS:
-        count = min(window_count, LEAST_UNITS - 1)
+def block_numbers(lengths: Sequence[int], most: int = MOST_BLOCKS) -> list[int]:
+    """The block of each window in order of time, by the windows' lengths in any unit.
+
+    Blocks last as long as each other, as far as whole windows allow, and each has a window: a
+    short block would differ from the others by its noise alone.
+    """
+    if len(lengths) < LEAST_WINDOWS:
+        count = min(len(lengths), LEAST_UNITS - 1)
     else:
-        count = max(window_count // _BLOCK_WINDOWS, LEAST_UNITS)
+        count = max(len(lengths) // _BLOCK_WINDOWS, LEAST_UNITS)
     count = min(count, most)
-    return [place * count // window_count for place in range(window_count)]
+    blocks: list[int] = []
+    total, before = sum(lengths), 0
+    for place, length in enumerate(lengths):
+        last = blocks[-1] if blocks else 0
+        by_time = before * count // total if total else 0
+        needed = count - (len(lengths) - place)  # or later blocks would have no window
+        blocks.append(max(min(by_time, last + 1), last, needed))
+        before += length
+    return blocks
 
 
 def unit_weights(count: int) -> Floats:

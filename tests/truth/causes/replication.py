@@ -2,8 +2,9 @@
 """A replica that fetches a long binary log from its source, over TLS or without."""
 
 import secrets
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from tlstax.certs.generate import KeyKind
@@ -15,13 +16,15 @@ EVENT_BYTES = 8 << 20
 """Of the value in each event of the binary log; statements log variables that they use."""
 EVENTS = 160
 PATIENCE_S = 20.0
+LOOK_S = 0.25
+Query = Callable[[str], list[list[str]]]
 _SOURCE = ("log_bin = binlog", "server_id = 1", "max_allowed_packet = 64M", "sync_binlog = 0")
 _REPLICA = ("relay_log = relay", "server_id = 2", "slave_max_allowed_packet = 64M")
 
 
 @contextmanager
 def fetching(cipher: str) -> Iterator[PrivateServer]:
-    """A replica that has begun to fetch, and has a gigabyte before it; it applies nothing.
+    """A replica that fetches a gigabyte, again and again; it applies nothing.
 
     `cipher`: of TLS 1.2; "" for plaintext.
     """
@@ -47,6 +50,7 @@ def fetching(cipher: str) -> Iterator[PrivateServer]:
             session.query(f"SET @long = REPEAT('x', {EVENT_BYTES})")
             for _ in range(EVENTS):
                 session.query("INSERT INTO tlstax_bench.lengths VALUES (LENGTH(@long))")
+            ((*last, _, _),) = session.query("SHOW MASTER STATUS")
         session = stack.enter_context(replica.open_administrator())
         session.query(
             f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {source.port},"
@@ -56,14 +60,37 @@ def fetching(cipher: str) -> Iterator[PrivateServer]:
         )
         session.query("START SLAVE IO_THREAD")
         end = time.monotonic() + PATIENCE_S
-        while not any("event" in row[4] for row in _threads(session)):
+        while not any("event" in state for state in _states(session.query)):
             assert time.monotonic() < end, "the replica does not fetch"
             time.sleep(0.02)
-        yield replica
+        stop = threading.Event()
+        again = threading.Thread(
+            target=_fetch_again, args=(session.query, (file, position), last, stop)
+        )
+        again.start()
+        try:
+            yield replica
+        finally:
+            stop.set()
+            again.join()
 
 
-def _threads(session: object) -> list[list[str]]:
-    return session.query(  # type: ignore[attr-defined,no-any-return]
-        "SELECT id, user, command, time, state FROM information_schema.processlist"
-        " WHERE command = 'Slave_IO'"
-    )
+def _fetch_again(
+    query: Query, first: Sequence[str], last: Sequence[str], stop: threading.Event
+) -> None:
+    """Let it begin anew whenever it has caught up; its relay logs are deleted with that.
+
+    `first`, `last`: file and position.
+    """
+    while not stop.wait(LOOK_S):
+        ((*_, file, position),) = [row[:7] for row in query("SHOW SLAVE STATUS")]
+        if [file, position] == list(last):
+            query("STOP SLAVE IO_THREAD")
+            query(f"CHANGE MASTER TO MASTER_LOG_FILE = '{first[0]}', MASTER_LOG_POS = {first[1]}")
+            query("START SLAVE IO_THREAD")
+
+
+def _states(query: Query) -> list[str]:
+    """What the replica's threads that fetch say that they do."""
+    rows = query("SELECT state FROM information_schema.processlist WHERE command = 'Slave_IO'")
+    return [row[0] for row in rows]

@@ -87,7 +87,7 @@ DISTRIBUTIONS: Final[dict[str, Draw]] = {
 
 def blocks_of(windows: Floats) -> tuple[Floats, Units]:
     """Windows merged into blocks."""
-    numbers = np.array(units.block_numbers(len(windows)))
+    numbers = np.array(units.block_numbers([1] * len(windows)))
     count = int(numbers[-1]) + 1
     sums = np.bincount(numbers, windows) / np.bincount(numbers)
     return rows(sums), units.blocks(count)

@@ -16,12 +16,26 @@ EIGHT = np.array([0.0, 5.0, 1.0, 8.0, 3.0, 2.0, 7.0, 4.0, 6.0])
 
 
 def test_windows_become_blocks_that_hardly_resemble_each_other() -> None:
-    assert units.block_numbers(0) == []
-    assert units.block_numbers(3) == [0, 1, 2]
-    assert max(units.block_numbers(47)) == 6, "fewer than eight blocks: a range"
-    assert units.block_numbers(48) == [place // 6 for place in range(48)]
-    assert max(units.block_numbers(140)) == 13
-    assert max(units.block_numbers(10_000)) == 29
+    def of_equal(count: int) -> list[int]:
+        return units.block_numbers([7] * count)
+
+    assert of_equal(0) == []
+    assert of_equal(3) == [0, 1, 2]
+    assert max(of_equal(47)) == 6, "fewer than eight blocks: a range"
+    assert of_equal(48) == [place // 6 for place in range(48)]
+    assert max(of_equal(140)) == 13
+    assert max(of_equal(10_000)) == 29
+
+
+def test_blocks_last_as_long_as_each_other_and_none_is_empty() -> None:
+    """As a budget cuts dense windows: short ones first."""
+    short_first = [100, 100, 200, 200, 500, *[2000] * 9]
+    numbers = units.block_numbers(short_first)
+    lasts = np.bincount(numbers, short_first)
+    assert len(lasts) == 7
+    assert lasts.max() <= 2 * lasts.min(), lasts
+    assert units.block_numbers([1, 1, 1, 1000]) == [0, 1, 2, 3]
+    assert units.block_numbers([1000, 1, 1, 1, *[1] * 4]) == [0, 1, 2, 3, 4, 5, 6, 6]
 
 
 def test_the_first_row_is_everything_and_the_others_one_unit_each() -> None:
