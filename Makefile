@@ -51,7 +51,7 @@ RECORDER_FLAGS := -std=gnu11 -D_GNU_SOURCE -DTLSTAX_VERSION='"$(VERSION)"' -Ipro
 C_SOURCES = $(wildcard probes/bpf/*.c probes/bpf/*.h collectors/recorder/*.c collectors/recorder/*.h tests/recorder/*.c tests/recorder/*.h tests/testprogs/*.c tests/testprogs/*.cc tests/testprogs/*.h tests/truth/stacks/*.c) $(DELAYLINE).c \
 	tests/bench/crypto/interposer.c tests/truth/causes/long_locks.c tests/truth/causes/directory_login.c
 PYTEST := $(BIN)/python -m pytest --no-header
-NEWER := $(BIN)/python tests/newer_tool.py
+NEWER := $(BIN)/python tests/bench/crypto/newer_tool.py
 RUNGS := unit golden probes kernel truth e2e
 # Tests that compare durations (marked `timing`), or depend on what else runs (`alone`), have
 # the host to themselves; the others use every CPU, the long ones first.
