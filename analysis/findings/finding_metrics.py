@@ -16,7 +16,7 @@ from tlstax.analysis.classify.wait_causes import WaitTimes
 from tlstax.analysis.findings import flow_commands, throughout, window_metrics
 from tlstax.analysis.findings.client_metrics import add_client
 from tlstax.analysis.findings.flow_commands import Windows
-from tlstax.analysis.findings.host_metrics import add_cost, add_host, add_replica
+from tlstax.analysis.findings.host_metrics import add_cost, add_host, add_replica, add_threads
 from tlstax.analysis.findings.library_metrics import add_texts
 from tlstax.analysis.findings.metric_labels import COMPUTED, PER_CONNECTION, PER_HANDSHAKE
 from tlstax.analysis.findings.outcome_metrics import add_outcomes
@@ -86,6 +86,7 @@ def gather(
     _add_waits(found, blocks)
     add_host(found, blocks)
     add_replica(found, blocks)
+    add_threads(found, blocks)
     _add_computing(found, blocks)
     _add_records(found, blocks)
     _add_locks(found, blocks, served)
@@ -307,8 +308,6 @@ def _add_computing(found: Metrics, blocks: Blocks) -> None:
     )
     computed = blocks.sums(*blocks.matching(lambda phase, state: state == "on_cpu"))
     fetch = blocks.sums("cpu:elsewhere/provider_fetch", "cpu:record/provider_fetch")
-    created = ratio(blocks.sums("work:thread"), blocks.sums("cpu:all"))
-    found["threads_cpu_share"] = blocks.metric(created)
     found["fetch_cpu_share"] = blocks.metric(ratio(fetch, computed))
     found["sign_cpu_share"] = blocks.metric(ratio(blocks.sums("time:sign/on_cpu"), computed))
     found["tls_cpu_share"] = blocks.metric(ratio(tls, computed))

@@ -45,6 +45,13 @@ def add_replica(found: Metrics, blocks: Blocks) -> None:
     found["replica_tls_share"] = blocks.metric(ratio(tls_ns, served + wanted))
 
 
+def add_threads(found: Metrics, blocks: Blocks) -> None:
+    """Creating and ending threads, by the samples of the whole recording."""
+    whole = blocks.sums("sampled:thread", "sampled:rest")
+    found["all_samples_count"] = exact(float(whole[0]))
+    found["threads_cpu_share"] = blocks.share("sampled:thread", "sampled:rest")
+
+
 def add_cost(found: Metrics, blocks: Blocks) -> None:
     """What the recording costs."""
     target = np.maximum(blocks.sums("cost:target"), blocks.sums("cost:floor"))

@@ -107,6 +107,7 @@ LABELS: Final[Mapping[str, Label]] = {
         "composition",
     ),
     "births_per_connection": Label("new threads, per connection", "count", "ledger"),
+    "all_samples_count": Label("CPU samples of the whole recording", "count", "composition"),
     "threads_cpu_share": Label(
         "creating and ending threads, share of the server's CPU time", "share", "composition"
     ),

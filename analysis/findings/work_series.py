@@ -28,6 +28,24 @@ def add_work(add: Add, block: int, work: Counts, counts: Counts, totals: Totals)
             add(f"worked:{kind}", block, count)
 
 
+def add_all_samples(
+    add: Add,
+    everywhere: Mapping[int, int],
+    counts: Mapping[int, Counts],
+    works: Mapping[int, Counts],
+) -> None:
+    """Samples of all windows, and those of threads that are created or end.
+
+    The system call tells the latter, so that they need no ledger: there are many between dense
+    windows.
+    """
+    for window_id, block in everywhere.items():
+        whole = sum(counts.get(window_id, {}).values())
+        of_threads = sum(n for (_, kind), n in works.get(window_id, {}).items() if kind == "thread")
+        add("sampled:thread", block, of_threads)
+        add("sampled:rest", block, whole - of_threads)
+
+
 def add_replica(add: Add, block_of: Mapping[int, int], tables: Tables) -> None:
     """Time of the threads that fetch the binary log of another server: all, computing, wanted.
 

@@ -107,6 +107,24 @@ def test_threads_are_named_where_they_are_created_and_dear(
     assert ("thread_creation" in found(born(rows, every))) is expected
 
 
+@pytest.mark.parametrize(("of_hundred", "expected"), [(60, True), (0, False)])
+def test_samples_between_dense_windows_show_threads_too(of_hundred: int, expected: bool) -> None:
+    """Few connections' samples fall into the windows of a budget; a system call needs no ledger."""
+    rows = sampled(computing("budget", MS), "connect", CLONE, 6, NUMBERS["clone3"])
+    rows.samples = [row._replace(sample_count=row.sample_count // 10) for row in rows.samples]
+    assert "thread_creation" not in found(born(rows, 1)), "too few"
+    dense_ids = {window.window_id for window in dense(rows)}
+    rows.samples += [
+        SampleStack(window.window_id, "untracked", number, stack, None, count)
+        for window in rows.windows
+        if window.window_id not in dense_ids
+        for number, stack, count in (
+            (NUMBERS["clone3"], 1, of_hundred), (USER, 99, 100 - of_hundred)
+        )
+    ]  # fmt: skip
+    assert ("thread_creation" in found(rows)) is expected
+
+
 @MODES
 def test_the_first_function_of_a_thread_is_no_creation(mode: str) -> None:
     """Each stack begins in clone3: only the system call tells that a thread is made."""
