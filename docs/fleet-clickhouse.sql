@@ -1,4 +1,4 @@
--- Tables of a tlstax data set (version 1) for a ClickHouse server.
+-- Tables of a tlstax data set (version 2) for a ClickHouse server.
 -- Made by `python -m tlstax.analysis.fleet.clickhouse_ddl`: change columns.py, not this file.
 --
 -- `make test-fleet-engines` runs every statement in ClickHouse embedded (chdb). On a cluster, add
@@ -8,7 +8,8 @@
 --   INSERT INTO tlstax.`interval` SELECT '1h', * FROM file(
 --     'fleet/tier=1h/table=interval/date=*/hour=*/compacted.parquet', 'Parquet');
 -- Compact before loading, so that a recording is in one file. Loading a recording again replaces
--- its rows when parts merge; SELECT ... FINAL sees the last ones at once.
+-- its rows when parts merge; SELECT ... FINAL sees the last ones at once. Files of version 1 lack
+-- the last column of `interval` and `handshake`: name the others, and load such files apart.
 
 CREATE DATABASE IF NOT EXISTS tlstax;
 

@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Rows of one recording as those of others, and the sums that no file may change."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+import pyarrow.parquet as pq
 
 from tlstax.analysis.fleet import columns, location
 from tlstax.analysis.fleet.columns import HOUR_NS, TABLES, Row
 from tlstax.analysis.fleet.engines.opening import open_engine
 from tlstax.analysis.fleet.location import Location
 from tlstax.analysis.fleet.rollup.capture import RolledUp
+from tlstax.analysis.fleet.store import packing
+from tlstax.analysis.fleet.store.parquet_files import TABLE_KEY, VERSION_KEY
+from tlstax.collectors.capture.schema import table_name
+
+ADDED = [(table, table._field_defaults) for table in TABLES if table._field_defaults]
+"""Tables with columns since version 1."""
 
 
 def totals(data: Location, tier: str = "1h") -> dict[str, Any]:
@@ -94,3 +104,25 @@ def shorter(rolled: RolledUp) -> RolledUp:
         for tier, by_table in rolled.rows.items()
     }
     return RolledUp(rolled.recording, tables)
+
+
+def as_version_1(data: Path, without: Sequence[str] = ()) -> int:
+    """Write the files of a data set as an earlier tlstax did; how many lack columns since."""
+    count = 0
+    for table, added in ADDED:
+        for path in data.glob(f"tier=*/table={table_name(table)}/**/*.parquet"):
+            rows = pq.ParquetFile(path).read()
+            rows = rows.drop_columns([n for n in rows.column_names if n in (*added, *without)])
+            options = packing.options(table)
+            options["column_encoding"] = {
+                name: kind
+                for name, kind in options["column_encoding"].items()
+                if name in rows.column_names
+            }
+            with pq.ParquetWriter(path, rows.schema, **options) as writer:
+                writer.write_table(rows)
+                writer.add_key_value_metadata(
+                    {VERSION_KEY: b"1", TABLE_KEY: table_name(table).encode()}
+                )
+            count += 1
+    return count

@@ -28,7 +28,8 @@ _HEAD: Final = """\
 --   INSERT INTO tlstax.`interval` SELECT '1h', * FROM file(
 --     'fleet/tier=1h/table=interval/date=*/hour=*/compacted.parquet', 'Parquet');
 -- Compact before loading, so that a recording is in one file. Loading a recording again replaces
--- its rows when parts merge; SELECT ... FINAL sees the last ones at once.
+-- its rows when parts merge; SELECT ... FINAL sees the last ones at once. Files of version 1 lack
+-- the last column of `interval` and `handshake`: name the others, and load such files apart.
 
 CREATE DATABASE IF NOT EXISTS tlstax;
 """

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tlstax.analysis.fleet import changes, columns, metrics, peers, profiles, ranking
@@ -23,6 +24,7 @@ from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import table_name
 from tlstax.tests import fleet_replay, fleet_writer
 from tlstax.tests.fleet_replay import START_NS, Fleet, Planted
+from tlstax.tests.fleet_rows import as_version_1
 from tlstax.tests.level_tables import as_flow, with_signatures
 
 DEMO = Path(__file__).resolve().parents[2] / "docs/demo/demo.tlstax"
@@ -54,13 +56,18 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def levels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Recordings at levels record, flow (estimates) and signature (operations unseen)."""
+    """Recordings at levels record, flow (estimates) and signature (operations unseen).
+
+    The first one is in files of version 1.
+    """
     data = tmp_path_factory.mktemp("levels")
     with CaptureReader.open(DEMO) as reader:
         whole = capture_tables.load(reader)
     made = {"record": whole, "flow": as_flow(whole), "signature": with_signatures(whole)}
     for host, tables in made.items():
         adding.add(capture.roll_up(tables, "demo.tlstax", host=host), data)
+        if host == "record":
+            as_version_1(data)
     return data
 
 
@@ -147,8 +154,11 @@ def test_tables_of_a_clickhouse_server_take_the_files(recorded: Path, levels: Pa
         ]
         tier = "" if table in columns.HOURLY else "'1h', "
         for path in found:
+            there = pq.read_schema(path).names  # of version 1 some have fewer
+            into = ", ".join([*(["tier"] if tier else []), *there])
             server.query(
-                f"INSERT INTO tlstax.`{name}` SELECT {tier}* FROM file('{path}', 'Parquet')"
+                f"INSERT INTO tlstax.`{name}` ({into}) "
+                f"SELECT {tier}{', '.join(there)} FROM file('{path}', 'Parquet')"
             )
         count = int(str(server.query(f"SELECT count() FROM tlstax.`{name}` FINAL", "CSV")))
         assert (count > 0) == bool(found), name
@@ -158,4 +168,4 @@ def test_tables_of_a_clickhouse_server_take_the_files(recorded: Path, levels: Pa
     assert int(str(server.query(partial, "CSV"))) > 0
     split = "SELECT host, low_ns < high_ns FROM tlstax.`record_split` FINAL"
     assert str(server.query(split, "CSV")).strip() == '"flow",true'
-    assert SCHEMA_VERSION == 1
+    assert SCHEMA_VERSION == 2

@@ -92,6 +92,10 @@ def _select(
         is_known = table is columns.Interval
         found = intervals[one] if is_known else listed(bucket, one, table, made.left_out, span)
         made.files[table] = _files(bucket, found, winners[one], made.left_out)
+        if table._field_defaults:
+            footers = ((path, parquet_files.check(path, table)) for path in made.files[table])
+            some = ((path, parquet_files.lacking(footer, table)) for path, footer in footers)
+            made.lacking.update((path, names) for path, names in some if names)
     return made
 
 

@@ -50,8 +50,8 @@ def open_views(views: Views) -> ClickHouse:
     except ImportError as error:
         raise missing_package("chdb", "engines") from error
     made = session.Session()
-    for table, files in views.files.items():
-        made.query(f"CREATE VIEW {table_name(table)} AS {_reading(table, files)}")
+    for table in views.files:
+        made.query(f"CREATE VIEW {table_name(table)} AS {_reading(table, views)}")
     if views.has_buckets:
         names = ", ".join(BUCKET_COLUMNS)
         made.query(
@@ -62,15 +62,24 @@ def open_views(views: Views) -> ClickHouse:
     return ClickHouse(made)
 
 
-def _reading(table: type[Row], files: Sequence[Path]) -> str:
+def _reading(table: type[Row], views: Views) -> str:
+    parts = []
+    for lacking, files in views.by_columns(table).items():
+        there = [column for column in columns(table) if column.name not in lacking]
+        shape = ", ".join(f"{column.name} {TYPES[column.kind]}" for column in there)
+        names = ", ".join(
+            f"defaultValueOfTypeName('{TYPES[column.kind]}') AS {column.name}"
+            if column.name in lacking
+            else column.name
+            for column in columns(table)
+        )
+        parts += [
+            f"SELECT {names} FROM file('{_text(pattern)}', 'Parquet', '{shape}')"
+            for pattern in _patterns(files)
+        ]
     names = ", ".join(column.name for column in columns(table))
     shape = ", ".join(f"{column.name} {TYPES[column.kind]}" for column in columns(table))
-    if not files:
-        return f"SELECT {names} FROM null('{shape}') WHERE 0"
-    return " UNION ALL ".join(
-        f"SELECT {names} FROM file('{_text(pattern)}', 'Parquet', '{shape}')"
-        for pattern in _patterns(files)
-    )
+    return " UNION ALL ".join(parts) or f"SELECT {names} FROM null('{shape}') WHERE 0"
 
 
 def _patterns(files: Sequence[Path]) -> list[str]:

@@ -2,8 +2,6 @@
 """DuckDB, in this process: the engine for one machine."""
 
 import os
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
@@ -85,8 +83,8 @@ def open_views(views: Views) -> DuckDb:
         "lock_configuration = true",
     ):
         connection.execute(f"SET {setting}")
-    for table, files in views.files.items():
-        connection.execute(f"CREATE VIEW {table_name(table)} AS {_reading(table, files)}")
+    for table in views.files:
+        connection.execute(f"CREATE VIEW {table_name(table)} AS {_reading(table, views)}")
     if views.has_buckets:
         names = ", ".join(BUCKET_COLUMNS)
         connection.execute(
@@ -97,13 +95,24 @@ def open_views(views: Views) -> DuckDb:
     return DuckDb(connection)
 
 
-def _reading(table: type[Row], files: Sequence[Path]) -> str:
-    if not files:
-        empty = ", ".join(f"CAST(NULL AS {_TYPES[c.kind]}) AS {c.name}" for c in columns(table))
-        return f"SELECT {empty} WHERE false"
-    names = ", ".join(column.name for column in columns(table))
-    listed = ", ".join(_text(str(path.resolve())) for path in files)
-    return f"SELECT {names} FROM read_parquet([{listed}], hive_partitioning = false)"
+def _reading(table: type[Row], views: Views) -> str:
+    parts = []
+    for lacking, files in views.by_columns(table).items():
+        names = ", ".join(
+            f"CAST({_literal(table, column.name)} AS {_TYPES[column.kind]}) AS {column.name}"
+            if column.name in lacking
+            else column.name
+            for column in columns(table)
+        )
+        listed = ", ".join(_text(str(path.resolve())) for path in files)
+        parts.append(f"SELECT {names} FROM read_parquet([{listed}], hive_partitioning = false)")
+    empty = ", ".join(f"CAST(NULL AS {_TYPES[c.kind]}) AS {c.name}" for c in columns(table))
+    return " UNION ALL ".join(parts) or f"SELECT {empty} WHERE false"
+
+
+def _literal(table: type[Row], column: str) -> str:
+    default = table._field_defaults[column]
+    return _text(default) if isinstance(default, str) else str(default)
 
 
 def _text(text: str) -> str:

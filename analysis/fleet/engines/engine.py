@@ -10,6 +10,7 @@ observed time of its interval.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from tlstax import TlstaxError
@@ -63,6 +64,15 @@ class Views(NamedTuple):
 
     files: Mapping[type[Row], list[Path]]
     data: Path
+    lacking: Mapping[Path, tuple[str, ...]] = MappingProxyType({})
+    """Columns that files of an earlier version do not have: they are 0, or ''."""
+
+    def by_columns(self, table: type[Row]) -> dict[tuple[str, ...], list[Path]]:
+        """The files of a table by the columns that they lack."""
+        found: dict[tuple[str, ...], list[Path]] = {}
+        for path in self.files[table]:
+            found.setdefault(self.lacking.get(path, ()), []).append(path)
+        return found
 
     @property
     def has_buckets(self) -> bool:

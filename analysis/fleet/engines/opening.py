@@ -37,7 +37,7 @@ def open_engine(name: str, selection: Selection, data: Path) -> Iterator[Engine]
             ExitCode.USAGE,
         )
     module = importlib.import_module(ENGINES[name])
-    engine: Engine = module.open_views(Views(selection.files, data.resolve()))
+    engine: Engine = module.open_views(Views(selection.files, data.resolve(), selection.lacking))
     try:
         yield engine
     finally:

@@ -77,6 +77,8 @@ def open_views(views: Views) -> Spark:
             if names
             else (session.createDataFrame([], shape))
         )
+        if table._field_defaults:  # files of earlier versions lack these columns
+            rows = rows.fillna(table._field_defaults)
         rows.createOrReplaceTempView(table_name(table))
     if views.has_buckets:
         names_of = ", ".join(BUCKET_COLUMNS)

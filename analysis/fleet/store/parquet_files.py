@@ -176,9 +176,26 @@ def check(path: Path, table: type[Row]) -> Any:
             "Use the version of tlstax that wrote it",
             ExitCode.CAPTURE,
         )
-    if not schema.remove_metadata().equals(schema_of(table).remove_metadata()):
+    count = len(schema)
+    known = arrow().schema(list(schema_of(table))[:count])
+    if count < len(table._fields) - len(table._field_defaults) or not schema.equals(known):
         raise UnreadableError(path, "its columns are not those of the table")
     return found
+
+
+def lacking(footer: Any, table: type[Row]) -> tuple[str, ...]:
+    """The columns that a file of an earlier version does not have yet."""
+    return table._fields[footer.num_columns :] if table._field_defaults else ()
+
+
+def completed(rows: Any, table: type[Row]) -> Any:
+    """Rows of a file, with the columns that it lacks, as their defaults."""
+    pyarrow, schema = arrow(), schema_of(table)
+    added = [
+        pyarrow.repeat(pyarrow.scalar(table._field_defaults[field.name], field.type), rows.num_rows)
+        for field in list(schema)[rows.num_columns :]
+    ]
+    return pyarrow.Table.from_arrays([*rows.columns, *added], schema=schema) if added else rows
 
 
 def footer_of(path: Path, end: bytes | None = None) -> Any:
@@ -219,6 +236,7 @@ def groups(
 ) -> Iterator[Any]:
     """The row groups of a file, or some of them, with all or some columns, as Arrow tables.
 
+    All are those of the present version.
     One after the other, so that a file of many hosts need not fit into memory. Raises
     UnreadableError.
     """
@@ -227,12 +245,14 @@ def groups(
     try:
         with path.open("rb") as stream:
             opened = parquet.ParquetFile(stream, pre_buffer=False)
+            table = BY_NAME[_text(opened.metadata.metadata, TABLE_KEY)]
             for number in range(opened.num_row_groups) if numbers is None else numbers:
                 # A thread of Arrow's that still begins at the end of the process aborts it.
-                yield opened.read_row_group(number, columns=names, use_threads=False)
+                rows = opened.read_row_group(number, columns=names, use_threads=False)
+                yield completed(rows, table) if names is None else rows
     except FileNotFoundError:
         raise
-    except (OSError, pyarrow.ArrowException) as error:
+    except (OSError, KeyError, pyarrow.ArrowException) as error:
         raise UnreadableError(path, "it is damaged") from error
 
 

@@ -23,6 +23,8 @@ class Selection:
     files: dict[type[Row], list[Path]] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     """Why files could not be read, as sentences."""
+    lacking: dict[Path, tuple[str, ...]] = field(default_factory=dict)
+    """Columns that files of an earlier version do not have."""
 
 
 def select(
@@ -45,7 +47,7 @@ def select(
         if table in SHARED and first_ns is not None:
             first_ns -= first_ns % DAY_NS
         for place in layout.places(data, tier_of(tier, table), table, first_ns, end_ns):
-            files += _files_in(data, place, made.left_out)
+            files += _files_in(data, place, made)
         if table not in SHARED:
             made.files[table] = _each_day_once(data, table, files, made.left_out)
     return made
@@ -88,24 +90,24 @@ def require(data: Path) -> None:
         )
 
 
-def _files_in(data: Path, place: Place, left_out: list[str]) -> list[Path]:
+def _files_in(data: Path, place: Place, made: Selection) -> list[Path]:
     """The files of an hour. A recording that was compacted while we look counts once."""
     folder = place.folder(data)
     for _ in range(_ATTEMPTS):
         skipped: list[str] = []
         try:
-            found = list(_whole(folder, place, skipped))
+            found = list(_whole(folder, place, made, skipped))
             if len(found) > 1 and place.table not in SHARED:
                 found = _once(folder / COMPACTED, found, place, skipped)
         except FileNotFoundError:
             continue  # compacted meanwhile
-        left_out += skipped
+        made.left_out += skipped
         return found
-    left_out.append(f"{folder} was not read: its files were replaced while they were read")
+    made.left_out.append(f"{folder} was not read: its files were replaced while they were read")
     return []
 
 
-def _whole(folder: Path, place: Place, skipped: list[str]) -> Iterator[Path]:
+def _whole(folder: Path, place: Place, made: Selection, skipped: list[str]) -> Iterator[Path]:
     for path in sorted(folder.glob("*.parquet")):
         if path.name.startswith("."):
             continue
@@ -113,7 +115,9 @@ def _whole(folder: Path, place: Place, skipped: list[str]) -> Iterator[Path]:
             skipped.append(f"{path} was not read: tlstax gives files other names")
             continue
         try:
-            parquet_files.check(path, place.table)
+            footer = parquet_files.check(path, place.table)
+            if lacking := parquet_files.lacking(footer, place.table):
+                made.lacking[path] = lacking
             yield path
         except UnreadableError as error:
             skipped.append(f"{path} was not read: {error}")

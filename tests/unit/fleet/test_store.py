@@ -210,10 +210,10 @@ def test_unfinished_and_foreign_files_are_not_data(rolled: RolledUp, tmp_path: P
 def test_a_file_of_a_newer_version_is_refused_by_name(
     rolled: RolledUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_files, "SCHEMA_VERSION", 2)
+    monkeypatch.setattr(parquet_files, "SCHEMA_VERSION", columns.SCHEMA_VERSION + 1)
     adding.add(rolled, tmp_path)
     monkeypatch.undo()
-    with pytest.raises(TlstaxError, match=r"part-.*parquet.*version 2 .* up to 1") as refused:
+    with pytest.raises(TlstaxError, match=r"part-.*parquet.*version 3 .* up to 2") as refused:
         totals(tmp_path)
     assert refused.value.exit_code == ExitCode.CAPTURE
 
