@@ -2,7 +2,7 @@
 """Each alert fires in Debian's Prometheus at its planted fault, and at no other.
 
 A minute of the rules is a second here, and a day 40 s: what is planted grows as fast. Each fault is
-an instance of its own, and one instance has none.
+an instance of its own, and one instance has none. `make test-alerts` runs it.
 """
 
 import re
