@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
-from tlstax.tests.fuzz import captures, seeds, texts
+from tlstax.tests.fuzz import captures, seeds, streams, texts
 
 
 class Kind(Protocol):
@@ -91,6 +91,7 @@ KINDS: Final[Mapping[str, Callable[[Path], Kind]]] = {
     "captures": Captures,
     "definitions": texts.Definitions,
     "imports": texts.Imports,
+    "streams": streams.Streams,
 }
 
 

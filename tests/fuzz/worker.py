@@ -3,9 +3,9 @@
 
     python tests/fuzz/worker.py KIND FOLDER FIRST COUNT SHORT
 
-KIND is captures, definitions or imports. For every command one line to standard output, `begin`
-before and `end` after it, so that the driver knows which one ended the process: by an exception
-that is no TlstaxError (the traceback is on standard error), by SIGPROF (CPU time), by SIGALRM (it
+KIND is captures, definitions, imports or streams. For every command one line to standard output,
+`begin` before and `end` after it, so that the driver knows which one ended the process: by an
+exception that is no TlstaxError (the traceback is on standard error), by SIGPROF (CPU time), by SIGALRM (it
 sleeps, or its host is very busy), or by the kernel's limit of memory.
 """
 

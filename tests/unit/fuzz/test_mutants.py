@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Hostile captures, definitions and recordings: a sample of what `make fuzz` does in full.
+"""Hostile captures, definitions, recordings and streams: a sample of what `make fuzz` does in full.
 
 A fault is named with its number: `python tests/fuzz/driver.py KIND --first NUMBER --count 1`.
 """
@@ -15,7 +15,8 @@ WORKERS = min(2, os.cpu_count() or 1)
 
 
 @pytest.mark.parametrize(
-    ("kind", "count"), [("captures", 100), ("definitions", 50), ("imports", 50)]
+    ("kind", "count"),
+    [("captures", 100), ("definitions", 50), ("imports", 50), ("streams", 100)],
 )
 def test_mutants_are_read_or_refused_in_one_error(kind: str, count: int, tmp_path: Path) -> None:
     outcome = driver.hunt_all(kind, 0, count, WORKERS, tmp_path, is_short=True)

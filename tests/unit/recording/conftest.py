@@ -13,15 +13,7 @@ from tlstax.collectors.preflight.safety import Safety
 from tlstax.collectors.process.target import Target, open_target
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.probes.definitions import load_definitions
-from tlstax.tests.unit.recording.streams import (
-    COMMAND_ON_CPU,
-    SECOND,
-    calls,
-    lost,
-    slot,
-    struct,
-    window,
-)
+from tlstax.tests.unit.recording.streams import two_windows
 
 
 @pytest.fixture(scope="session")
@@ -51,31 +43,4 @@ def plan_text(tls_target: Target, tls_plan: Plan) -> str:
 @pytest.fixture(scope="module")
 def parts(plan_text: str) -> list[tuple[str, bytes]]:
     """A recording of two windows of a second, in which one thread computes."""
-    raw = plan_text.encode()
-    start = struct(
-        "start", pid=4711, sample_hz=99, cpus_count=1, online_count=1, level=b"record", multi=1
-    )
-    stack = struct("stack", id=3, depth=2) + (0xFFFFFFFF81000010).to_bytes(8, "little") * 2
-    sample = struct("sample", phase=12, syscall=-1, user_stack=-1, kernel_stack=3, count=5)
-    name = struct("kernel_name", address=0xFFFFFFFF81000010, offset_bytes=16, name=b"do_work")
-    return [
-        ("START", start),
-        *(("PLAN", raw[at : at + 65536]) for at in range(0, len(raw), 65536)),
-        ("FUNCTION", struct("function", function=0, pair_ns=900, inside_ns=200)),
-        ("SLOT", slot(7, {COMMAND_ON_CPU: SECOND}, SECOND)),
-        ("FUNCTION_SUM", calls(7)),
-        ("FUNCTION_TIME", struct("function_time", function=0, size_class=9, bucket=3, count=7)),
-        ("FUNCTION_LOSS", lost(2)),
-        window(0, SECOND),
-        ("SLOT", slot(7, {COMMAND_ON_CPU: 2 * SECOND}, 2 * SECOND)),
-        ("STACK", stack),
-        ("SAMPLE", sample),
-        window(1, 2 * SECOND),
-        ("SLOT", slot(7, {COMMAND_ON_CPU: 3 * SECOND}, 3 * SECOND)),
-        ("FUNCTION_SUM", calls(12)),
-        ("FUNCTION_TIME", struct("function_time", function=0, size_class=9, bucket=3, count=11)),
-        ("FUNCTION_LOSS", lost(5)),
-        window(2, 3 * SECOND),
-        ("KERNEL_NAME", name),
-        ("END", struct("end", time_ns=3 * SECOND, windows_count=2, ending=b"it was running")),
-    ]
+    return two_windows(plan_text)

@@ -90,3 +90,35 @@ def lost(count: int) -> bytes:
     entry = KNOWN.layout("function_loss")()
     entry.losses[LOSS_NAMES.index("function_unmatched_exit")] = count
     return bytes(entry)
+
+
+def two_windows(plan_text: str) -> list[tuple[str, bytes]]:
+    """The frames of a recording of two windows of a second, in which one thread computes."""
+    raw = plan_text.encode()
+    start = struct(
+        "start", pid=4711, sample_hz=99, cpus_count=1, online_count=1, level=b"record", multi=1
+    )
+    stack = struct("stack", id=3, depth=2) + (0xFFFFFFFF81000010).to_bytes(8, "little") * 2
+    sample = struct("sample", phase=12, syscall=-1, user_stack=-1, kernel_stack=3, count=5)
+    name = struct("kernel_name", address=0xFFFFFFFF81000010, offset_bytes=16, name=b"do_work")
+    return [
+        ("START", start),
+        *(("PLAN", raw[at : at + 65536]) for at in range(0, len(raw), 65536)),
+        ("FUNCTION", struct("function", function=0, pair_ns=900, inside_ns=200)),
+        ("SLOT", slot(7, {COMMAND_ON_CPU: SECOND}, SECOND)),
+        ("FUNCTION_SUM", calls(7)),
+        ("FUNCTION_TIME", struct("function_time", function=0, size_class=9, bucket=3, count=7)),
+        ("FUNCTION_LOSS", lost(2)),
+        window(0, SECOND),
+        ("SLOT", slot(7, {COMMAND_ON_CPU: 2 * SECOND}, 2 * SECOND)),
+        ("STACK", stack),
+        ("SAMPLE", sample),
+        window(1, 2 * SECOND),
+        ("SLOT", slot(7, {COMMAND_ON_CPU: 3 * SECOND}, 3 * SECOND)),
+        ("FUNCTION_SUM", calls(12)),
+        ("FUNCTION_TIME", struct("function_time", function=0, size_class=9, bucket=3, count=11)),
+        ("FUNCTION_LOSS", lost(5)),
+        window(2, 3 * SECOND),
+        ("KERNEL_NAME", name),
+        ("END", struct("end", time_ns=3 * SECOND, windows_count=2, ending=b"it was running")),
+    ]
