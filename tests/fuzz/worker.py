@@ -5,8 +5,8 @@
 
 KIND is captures, definitions, imports or streams. For every command one line to standard output,
 `begin` before and `end` after it, so that the driver knows which one ended the process: by an
-exception that is no TlstaxError (the traceback is on standard error), by SIGPROF (CPU time), by SIGALRM (it
-sleeps, or its host is very busy), or by the kernel's limit of memory.
+exception that is no TlstaxError (the traceback is on standard error), by SIGPROF (CPU time), by
+SIGALRM (it sleeps, or its host is very busy), or by the kernel's limit of memory.
 """
 
 import contextlib
