@@ -237,7 +237,10 @@ def text(
         lines += ["", f"Tier {tier}: {sums[tier]:,.0f} KB, {state} the goal of {limit:,} KB."]
     lines += [
         "",
-        "`stack` and `frame` are left out: hosts with the same builds share their rows.",
+        f"A data set with a tier has the longer ones, too: {sums['1m'] + sums['1h']:,.0f} KB with "
+        f"1 min and 1 h, {sum(sums.values()):,.0f} KB with all three. `stack` and `frame` are left "
+        "out: hosts with the same builds share their rows. So are `finding`, `record_split` and "
+        "`client_net`.",
         *_speeds("1 h", "all tables, 24 hours", hours),
         *_speeds("1 min", "`interval` of 24 hours; the other tables are read by host", minutes),
         "",
