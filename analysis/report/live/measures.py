@@ -115,6 +115,8 @@ def _totals(counters: Counters) -> Iterator[Measure]:
          "ledger_observed_ns"),
         ("handshake_observed_seconds", "Part of it in which handshakes were recorded.",
          "handshake_observed_ns"),
+        ("handshake_partial_seconds", "Part of that in which only their signatures were timed.",
+         "partial_ns"),
         ("server_cpu_seconds", "CPU time of the server by its own clock.", "process_cpu_ns"),
         ("own_cpu_seconds", "CPU time of tlstax.", "engine_cpu_ns"),
         ("probe_overhead_seconds", "CPU time of the probes in the server, as calibrated.",
