@@ -10,8 +10,7 @@ Sums are of what was seen. A recording with a budget looks part of the time, so 
 the observed time and a total of several hosts is scaled by `recorded_ns / observed_ns` of its
 interval: else a host that was watched all the time counts for more than the others.
 
-A column that is added after version 1 stands at the end of its table and has a default, 0 or '':
-what the rows of earlier files have, which are read like others.
+A column added after version 1 stands at the end and has a default, 0 or '': that of earlier files.
 """
 
 from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin
@@ -19,9 +18,8 @@ from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin
 from tlstax.collectors.capture.schema import annotated_fields, table_name
 
 SCHEMA_VERSION: Final = 2
-"""Version of these tables, in the metadata of each file. A newer file is refused by name. Version 2
-has `interval.partial_ns` and `handshake.partial_count`; some files of version 1 have them, too.
-"""
+"""Of these tables, in each file; a newer one is refused by name. Version 2 has `partial_ns` and
+`partial_count`; some files of version 1 have them, too."""
 TIERS: Final = {"10s": 10, "1m": 60, "1h": 3600}
 """Length of an interval in seconds, by the name of its tier."""
 HOUR_NS: Final = 3_600_000_000_000
