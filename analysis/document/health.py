@@ -129,7 +129,6 @@ def observe(tables: Tables) -> Observer:
     in_a_loop_ns = sum(known) if known else None
     probe_ns = in_a_loop_ns if charged_ns is None else charged_ns
     engine_ns = sum(row.engine_cpu_ns for row in tables.system)
-    cpu_ns = [row.target_cpu_ns for row in tables.effects if row.target_cpu_ns is not None]
     return Observer(
         hits_count=hits,
         hits_per_second=hits / length_ns * 1e9 if length_ns else 0.0,
@@ -139,9 +138,10 @@ def observe(tables: Tables) -> Observer:
         engine_cpu_share=engine_ns / length_ns if tables.system and length_ns else None,
         engine_rss_bytes=max((row.engine_rss_bytes for row in tables.system), default=None),
         probes=lines,
-        target_cpu_ns=sum(cpu_ns) if cpu_ns else None,
+        target_cpu_ns=_target_cpu_ns(tables),
         start_cpu_ns=_fact(tables, "start_cpu_ns"),
         end_cpu_ns=_fact(tables, "end_cpu_ns"),
+        whole_share=_whole_share(tables),
         recorded_with=tables.meta.get("recorded_with", ""),
         thread_room=_fact(tables, "thread_room"),
         thread_room_bytes=_fact(tables, "thread_room_bytes"),
@@ -194,8 +194,7 @@ def effects(tables: Tables) -> list[EffectLine]:
     """
     if not tables.effects:
         return []
-    used_ns = sum(row.target_cpu_ns or 0 for row in tables.effects)
-    base_ns = max(used_ns, (_fact(tables, "effect_floor_cpus") or 0.0) * duration_ns(tables))
+    base_ns = _base_ns(tables)
     observed = {
         "probe": _sum(row.probe_ns for row in tables.effects),
         "scheduler": _sum(row.scheduler_ns for row in tables.effects),
@@ -211,6 +210,28 @@ def effects(tables: Tables) -> list[EffectLine]:
     total_ns = sum(known) if known else None
     predicted = None if tables.runs else _fact(tables, "predicted_share")
     return [*lines, _effect("all", predicted, total_ns, base_ns)]
+
+
+def _target_cpu_ns(tables: Tables) -> int | None:
+    return _sum(row.target_cpu_ns for row in tables.effects)
+
+
+def _base_ns(tables: Tables) -> float:
+    """What shares of the overhead are of."""
+    floor_cpus = _fact(tables, "effect_floor_cpus") or 0.0
+    return max(_target_cpu_ns(tables) or 0, floor_cpus * duration_ns(tables))
+
+
+def _whole_share(tables: Tables) -> float | None:
+    """The observed overhead with startup and end; None if these or the server's are unknown."""
+    outside_ns = [_fact(tables, key) for key in ("start_cpu_ns", "end_cpu_ns")]
+    known_ns = [value for value in outside_ns if value is not None]
+    if _target_cpu_ns(tables) is None or not known_ns:
+        return None
+    base_ns, in_windows_ns = _base_ns(tables), effects(tables)[-1].observed_ns
+    if in_windows_ns is None or not base_ns:
+        return None
+    return (in_windows_ns + sum(known_ns)) / base_ns
 
 
 def _effect(name: str, predicted: float | None, time_ns: int | None, base_ns: float) -> EffectLine:

@@ -142,11 +142,19 @@ class Observer:
     probes: Annotated[list[ProbeLine], "every probe, the most expensive first"]
     target_cpu_ns: Annotated[int | None, "CPU time of the server; null = not recorded"] = None
     start_cpu_ns: Annotated[
-        float | None, "CPU time of tlstax's startup, not included in any share; null = not recorded"
+        float | None,
+        "CPU time of tlstax's startup, in no share but whole_share; null = not recorded",
     ] = None
     end_cpu_ns: Annotated[
         float | None,
-        "CPU time of tlstax after the last window, not included in any share; null = not recorded",
+        "CPU time of tlstax after the last window, in no share but whole_share; null = not "
+        "recorded",
+    ] = None
+    whole_share: Annotated[
+        float | None,
+        "all that measuring used: observed_ns of `effects` in total, start_cpu_ns and end_cpu_ns "
+        "(what is unknown of these two is left out), as a share of what `effects` are of; null = "
+        "neither of these two, nothing observed, or no CPU time of the server is known",
     ] = None
     recorded_with: Annotated[
         str,

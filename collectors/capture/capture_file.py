@@ -3,6 +3,7 @@
 
 An earlier capture stays until the new one is worth keeping: the new file lies beside it until then.
 Who writes a capture holds a lock on it (flock), so that two recordings cannot replace each other.
+If a program reads a capture and does not end, a copy takes the capture's place in the same way.
 """
 
 import errno
@@ -10,12 +11,20 @@ import fcntl
 import os
 import signal
 import stat
+import struct
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.schema import APPLICATION_ID
+
+_INTERRUPTS: Final = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+_FLOCK: Final = "hhqqi4x"  # struct flock of 64-bit Linux
+_SHARED_FIRST: Final = 0x40000002  # the bytes that a reader locks, by SQLite's file format
+_SHARED_SIZE: Final = 510
 
 
 class CaptureFile:
@@ -31,6 +40,7 @@ class CaptureFile:
         self.current = path
         self._earlier = _locked_capture(path) if overwrite else -1
         self._lock = -1
+        self._is_copy = False
         try:
             if self._earlier >= 0:
                 self.current = path.with_name(f"{path.name}.{os.getpid()}.new")
@@ -48,15 +58,62 @@ class CaptureFile:
         if self.current == self.path:
             return False
         try:
+            self._require_unreplaced()
             # A journal that a recording left behind belongs to its file, not to the new one.
             Path(f"{self.path}-journal").unlink(missing_ok=True)
             self.current.rename(self.path)
         except OSError as error:
-            raise write_error(self.path, error) from error
+            raise self._place_error(error) from error
         self.current = self.path
+        self._is_copy = False
         os.close(self._earlier)
         self._earlier = -1
         return True
+
+    def _require_unreplaced(self) -> None:
+        """Raise OSError if the name is another file's by now. A file that was removed is none."""
+        with suppress(FileNotFoundError):
+            if not os.path.samestat(os.fstat(self._earlier), self.path.lstat()):
+                raise FileExistsError(errno.EEXIST, "another file has this name by now")
+
+    def _place_error(self, error: OSError) -> TlstaxError:
+        failure = write_error(self.path, error)
+        if not self._is_copy:
+            return failure
+        action = f"the whole capture is {self.current}: move it where it is wanted"
+        return TlstaxError(failure.what, failure.why, action, ExitCode.IO)
+
+    def begin_copy(self) -> None:
+        """Create an empty file beside it, to which `take_place` gives the name of the capture.
+
+        The present one stays as it is until then. Raises TlstaxError (IO, USAGE).
+        """
+        if self.current != self.path:
+            raise write_error(self.path, OSError(errno.EBUSY, "it is not in its place yet"))
+        copy = self.path.with_name(f"{self.path.name}.{os.getpid()}.{os.urandom(4).hex()}.new")
+        lock = _create_private(copy)
+        self._earlier, self._lock, self.current = self._lock, lock, copy
+        self._is_copy = True
+
+    def drop_copy(self) -> None:
+        """Undo `begin_copy`."""
+        self.remove()
+        os.close(self._lock)
+        self._lock, self._earlier, self.current = self._earlier, -1, self.path
+        self._is_copy = False
+
+    def reader(self) -> str:
+        """Who reads it by SQLite, such as "process 4711 (sqlite3)": one of them."""
+        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _SHARED_FIRST, _SHARED_SIZE, 0)
+        pid = 0
+        with suppress(OSError):  # a file system without locks
+            pid = struct.unpack(_FLOCK, fcntl.fcntl(self._lock, fcntl.F_GETLK, asked))[-1]
+        if pid <= 0:  # it ended just now, or is outside of this container
+            return "another program"
+        name = ""
+        with suppress(OSError):
+            name = f" ({Path(f'/proc/{pid}/comm').read_text(errors='replace').strip()})"
+        return f"process {pid}{name}"
 
     def remove(self) -> None:
         """Remove it; an earlier capture that it has not replaced stays."""
@@ -81,14 +138,25 @@ def require_place(path: Path, overwrite: bool) -> None:
 
 
 @contextmanager
-def without_interrupts() -> Iterator[None]:
-    """Ctrl-C and its like come after the block: a file that it creates is known by then."""
-    waiting = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, waiting)
+def without_interrupts() -> Iterator[list[int]]:
+    """Ctrl-C and its like come after the block: a file that it creates is known by then.
+
+    Yields the list of those that have come so far. Handlers see to it, as a signal that is blocked
+    in this thread would be taken by another one, and then interrupt this one.
+    """
+    come: list[int] = []
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # others are never interrupted
+        for number in _INTERRUPTS:
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                before[number] = signal.signal(number, lambda number, _: come.append(number))
     try:
-        yield
+        yield come
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for received in dict.fromkeys(come):
+            signal.raise_signal(received)
 
 
 def _create_private(path: Path) -> int:

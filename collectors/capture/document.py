@@ -47,6 +47,9 @@ a later version is refused. An older file is read: missing tables and columns ha
 - **One file.** A rollback journal is used, not a write-ahead log, so a closed capture is complete.
 - **No flush before the end.** `fsync` on a database host would disturb what is measured, so
   finished windows survive a crash of the recorder, but not a power failure.
+- **Readers.** While another program has a transaction open on the file, windows wait in the
+  recorder's memory. If one still has at the end, a copy with all windows takes the place of the
+  file: who has the earlier one open sees the later windows after opening it again.
 - **Keys and facts.** A row of a table with a key replaces the earlier row with the same key. Rows
   of the other tables are facts; readers sum them.
 - **Units.** Each number has its unit as suffix (`_ns`, `_bytes`, `_count`, `_hz`). Times are

@@ -5,17 +5,28 @@ A rollback journal, not WAL, so that a finished capture is one file. All rows be
 are one transaction: a collector killed at any instant leaves every committed window readable.
 Nothing is flushed to the disk before `close`, because fsync on a database host would disturb what
 is measured; so committed windows survive a crash of the process, but not a power failure.
+
+SQLite commits nothing while another program reads the file, which may take for ever: somebody's
+shell with an open transaction. At the end a copy with all rows then takes the place of the file,
+so that nothing is lost, and that program keeps what it reads.
 """
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Final, cast
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.capture.capture_file import CaptureFile, without_interrupts, write_error
+from tlstax.collectors.capture.capture_file import (
+    CaptureFile,
+    without_interrupts,
+    write_error,
+)
+from tlstax.collectors.capture.printable import complain
 from tlstax.collectors.capture.schema import (
     APPLICATION_ID,
     TABLES,
@@ -28,6 +39,8 @@ from tlstax.collectors.capture.schema import (
 
 BUSY_SECONDS: Final = 30.0
 """How long a commit waits for readers, unless another patience is set."""
+_STEP_SECONDS: Final = 1.0
+"""How long it waits before it says so, and how long Ctrl-C may take to end the wait."""
 _CACHE_KIB: Final = 1024
 _INSERTS: Final = {table: insert_row(table) for table in TABLES}
 _BATCH_ROWS: Final = 256
@@ -42,6 +55,7 @@ class CaptureWriter:
         """Use `create`."""
         self._connection = connection
         self._file = file
+        self._patience_s = BUSY_SECONDS
         self._is_closed = False
 
     @property
@@ -87,8 +101,13 @@ class CaptureWriter:
         try:
             self._file.take_place()
         finally:
-            self._connection = _connect(self._file.current)
-            _set_up(self._connection)
+            self._reopen()
+
+    def _reopen(self) -> None:
+        """Open where the file is now, with the usual patience."""
+        self._connection = _connect(self._file.current)
+        _set_up(self._connection)
+        self._patience_s = BUSY_SECONDS
 
     def discard(self) -> None:
         """Close, and leave nothing of it; an earlier capture stays if it is still in its place."""
@@ -121,21 +140,30 @@ class CaptureWriter:
     def commit(self) -> None:
         """Commit all rows added so far: they survive a crash of this process.
 
-        Raises TlstaxError (IO) when the disk is full or a reader blocks for too long.
+        Waits for programs that read the capture as long as the patience is, or until Ctrl-C. Then
+        a copy with all rows takes its place, and they keep what they read.
+        Raises TlstaxError (IO) when the disk is full.
         """
-        if not self._connection.in_transaction:
-            return
-        try:
-            self._connection.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            self._give_up(error)
+        end_s = time.monotonic() + self._patience_s
+        is_told = False
+        with without_interrupts() as interrupts:
+            while not self._commit_within(min(_STEP_SECONDS, self._patience_s)):
+                if time.monotonic() >= end_s or interrupts:
+                    self._move_to_copy()
+                elif not is_told:
+                    is_told = True
+                    complain(
+                        f"{self._file.reader()} reads {self.path}: waiting until it ends, for at "
+                        f"most {self._patience_s:.0f} s, or until Ctrl-C; nothing is lost"
+                    )
 
     def set_patience(self, seconds: float) -> None:
         """How long a commit waits for programs that read the capture.
 
         Rows that cannot be committed yet stay in memory.
         """
-        self._connection.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
+        self._patience_s = seconds
+        self._set_timeout(seconds)
         self._connection.execute("PRAGMA cache_spill = OFF")
 
     def commit_if_free(self) -> bool:
@@ -143,14 +171,62 @@ class CaptureWriter:
 
         False: they do. Waits as long as the patience is.
         """
+        return self._commit_within(self._patience_s)
+
+    def _commit_within(self, seconds: float) -> bool:
+        if not self._connection.in_transaction:
+            return True
+        self._set_timeout(seconds)
         try:
-            if self._connection.in_transaction:
-                self._connection.execute("COMMIT")
+            self._connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
                 self._give_up(error)
             return False
+        finally:
+            self._set_timeout(self._patience_s)
         return True
+
+    def _set_timeout(self, seconds: float) -> None:
+        self._connection.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
+
+    def _move_to_copy(self) -> None:
+        """Go on in a copy with all rows, committed and not, which takes the place of the file.
+
+        Only this connection sees the rows that are not committed. Raises TlstaxError (IO).
+        """
+        reader = self._file.reader()
+        self._copy(reader)
+        self._connection.close()
+        try:
+            self._file.take_place()
+        finally:
+            self._reopen()
+        complain(
+            f"{reader} still reads {self.path}: the whole capture was written to a new file of "
+            "that name; programs that have the old file open see the last windows after opening it "
+            "again"
+        )
+
+    def _copy(self, reader: str) -> None:
+        """Write all rows to a file beside the capture. Nothing of it is left if that fails."""
+        try:
+            self._file.begin_copy()
+            try:
+                with closing(_connect(self._file.current)) as copy:
+                    _prepare(copy)
+                    _copy_rows(self._connection, copy)
+            except BaseException:
+                self._file.drop_copy()
+                raise
+        except (sqlite3.Error, TlstaxError) as error:
+            why = error.why if isinstance(error, TlstaxError) else str(error)
+            raise TlstaxError(
+                f"cannot write the capture {self.path}",
+                f"{reader} reads it, and a copy beside it cannot be written: {why}",
+                "End that program, and make room; windows that were finished before are kept",
+                ExitCode.IO,
+            ) from error
 
     def close(self) -> None:
         """Commit, replace an earlier capture, flush to the disk and close.
@@ -248,3 +324,12 @@ def _prepare(connection: sqlite3.Connection) -> None:
     for table in TABLES:
         connection.execute(create_table(table))
     connection.execute("COMMIT")
+
+
+def _copy_rows(source: sqlite3.Connection, copy: sqlite3.Connection) -> None:
+    """Copy all rows in their order, in one transaction, one after the other through memory."""
+    copy.execute("BEGIN IMMEDIATE")
+    for table in TABLES:
+        rows = source.execute(f'SELECT * FROM "{table_name(table)}"')
+        copy.executemany(_INSERTS[table], rows)
+    copy.execute("COMMIT")

@@ -6,15 +6,17 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from tlstax import TlstaxError
 from tlstax.collectors.capture import schema
-from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.capture.writer import BUSY_SECONDS, CaptureWriter
 from tlstax.collectors.host.clock import monotonic_ns
 from tlstax.collectors.host.recording_facts import recording_facts
 from tlstax.collectors.process.target_fate import ExitWatch, ended_error
 from tlstax.collectors.recording.source_set import SourceSet
+
+_PATIENCE_S: Final = 0.05
 
 
 class PlainRecording:
@@ -35,6 +37,7 @@ class PlainRecording:
             self._writer.add(self._facts())
             self._writer.add(sources.start())
             self._writer.take_place()
+            self._writer.set_patience(_PATIENCE_S)
         except BaseException:
             sources.stop()
             self._writer.discard()
@@ -60,7 +63,7 @@ class PlainRecording:
         if ended:
             self.ending = "it exited or was killed"
         self._writer.add(self._sources.poll(monotonic_ns()))
-        self._writer.commit()
+        self._writer.commit_if_free()  # who reads the capture meanwhile delays its rows only
 
     def ended(self) -> TlstaxError:
         """The error that says how the target ended, and that the capture is complete until then."""
@@ -76,6 +79,7 @@ class PlainRecording:
         trace: TracebackType | None,
     ) -> None:
         try:
+            self._writer.set_patience(BUSY_SECONDS)
             self._writer.add(self._sources.stop())
             self._writer.add(schema.Meta("end_monotonic_ns", str(monotonic_ns())))
             self._writer.commit()

@@ -97,6 +97,7 @@ def observer(health: Json, width: int) -> RenderableType:
             f"the end used {quantities.time(observer['end_cpu_ns'])} of CPU time "
             "(not included above)"
         )
+    lines += _whole(observer)
     if observer["thread_room"] is not None:
         lines.append(
             f"the ledger had room for {quantities.count(observer['thread_room'])} threads "
@@ -109,6 +110,17 @@ def observer(health: Json, width: int) -> RenderableType:
             f"{quantities.time(observer['probe_ns'])} in total; nothing is subtracted for them"
         )
     return Group(Text(), *(console.sentence(line, width, style="dim") for line in lines))
+
+
+def _whole(observer: Json) -> Iterable[str]:
+    """What tlstax took in all."""
+    if observer["whole_share"] is not None:
+        outside = {"startup": observer["start_cpu_ns"], "the end": observer["end_cpu_ns"]}
+        known = [name for name, used_ns in outside.items() if used_ns is not None]
+        yield (
+            f"the overhead together with {' and '.join(known)}: "
+            f"{quantities.share(observer['whole_share'])} of the server's CPU time"
+        )
 
 
 def _send_cost(observer: Json) -> Iterable[str]:

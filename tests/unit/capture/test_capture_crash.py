@@ -5,7 +5,6 @@ import contextlib
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -170,22 +169,6 @@ def test_a_disk_without_any_room_is_one_error(tiny_disk: Path) -> None:
     with pytest.raises(TlstaxError) as caught:
         CaptureWriter.create(tiny_disk / "a")
     assert caught.value.exit_code == ExitCode.IO
-
-
-def test_a_reader_that_never_ends_is_one_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tlstax.collectors.capture.writer.BUSY_SECONDS", 0.1)
-    writer = CaptureWriter.create(tmp_path / "a")
-    reader = sqlite3.connect(tmp_path / "a", isolation_level=None)
-    reader.execute("BEGIN")
-    reader.execute("SELECT * FROM ledger").fetchall()
-    writer.add(Window(1, None, 1, 2))
-    with pytest.raises(TlstaxError, match="locked") as caught:
-        writer.commit()
-    assert caught.value.exit_code == ExitCode.IO
-    reader.close()
-    writer.close()
 
 
 def test_ctrl_c_while_it_is_created_leaves_nothing(
