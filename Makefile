@@ -26,7 +26,11 @@ BIN := $(VENV)/bin
 CONSTRAINTS := .ci/constraints.txt
 VENDOR := analysis/report/html/assets/vendor
 TEST_VENDOR := tests/e2e/vendor
-BPF_OBJECTS := $(patsubst %.bpf.c,%.bpf.o,$(wildcard probes/bpf/*.bpf.c)) probes/bpf/ledger_guarded.bpf.o
+# A folder for each machine, from which probes/objects.py and the recorder's objects.c choose.
+BPF_NAMES := $(patsubst %.c,%.o,$(notdir $(wildcard probes/bpf/*.bpf.c))) ledger_guarded.bpf.o
+X86_OBJECTS := $(addprefix probes/bpf/,$(BPF_NAMES))
+ARM64_OBJECTS := $(addprefix probes/bpf/arm64/,$(BPF_NAMES))
+BPF_OBJECTS := $(if $(filter aarch64,$(shell uname -m)),$(ARM64_OBJECTS),$(X86_OBJECTS))
 BPF_ARCH := $(subst aarch64,arm64,$(subst x86_64,x86,$(shell uname -m)))
 BPF_FLAGS_FOR = -O2 -g -target bpf -mcpu=v3 -D__TARGET_ARCH_$(1) -Wall -Werror -ffile-prefix-map=$(CURDIR)=.
 BPF_FLAGS := $(call BPF_FLAGS_FOR,$(BPF_ARCH))
@@ -42,7 +46,6 @@ RECORDER := collectors/recorder/bin/tlstax-recorder
 # What a wheel holds: one for each machine. Their names tell nothing, their ELF headers do. CROSS=: this machine's only.
 CROSS := $(if $(filter x86_64,$(shell uname -m)),aarch64)
 RECORDERS := $(RECORDER) $(CROSS:%=$(RECORDER).%)
-RECORDER_OBJECTS := probes/bpf/ledger.bpf.o probes/bpf/ledger_guarded.bpf.o probes/bpf/functions.bpf.o
 RECORDER_SOURCES := $(sort $(wildcard collectors/recorder/*.c))
 RECORDER_HEADERS := $(wildcard collectors/recorder/*.h probes/bpf/ledger.h probes/bpf/cookie.h probes/bpf/counts.h probes/bpf/functions.h probes/bpf/heartbeat.h probes/bpf/unwind.h)
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
@@ -117,16 +120,27 @@ $(VENV)/.ready-dev: pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
 .PHONY: bpf
 bpf: packages-demo $(BPF_OBJECTS) $(DELAYLINE) ## compile probes/bpf/*.bpf.c and the delay line (clang; no kernel headers)
 
+# What a wheel holds: those of both machines, which clang and bpftool make on any host.
+.PHONY: bpf-all
+bpf-all: packages-demo $(X86_OBJECTS) $(ARM64_OBJECTS)
+
 probes/bpf/%.bpf.o: probes/bpf/%.bpf.c $(wildcard probes/bpf/*.h) | packages-demo
 	@echo "==> $@"
-	clang $(BPF_FLAGS) -c $< -o $@.dwarf
+	clang $(call BPF_FLAGS_FOR,x86) -c $< -o $@.dwarf
 	bpftool gen object $@ $@.dwarf
 	rm -f $@.dwarf
 
 # The same with uprobe programs that cannot be preempted: for kernels with private stacks.
 probes/bpf/ledger_guarded.bpf.o: probes/bpf/ledger.bpf.c $(wildcard probes/bpf/*.h) | packages-demo
 	@echo "==> $@"
-	clang $(BPF_FLAGS) -DGUARDED -c $< -o $@.dwarf
+	clang $(call BPF_FLAGS_FOR,x86) -DGUARDED -c $< -o $@.dwarf
+	bpftool gen object $@ $@.dwarf
+	rm -f $@.dwarf
+
+$(ARM64_OBJECTS): $(wildcard probes/bpf/*.c probes/bpf/*.h) | packages-demo
+	@echo "==> $@"
+	@mkdir -p $(@D)
+	clang $(call BPF_FLAGS_FOR,arm64) $(if $(findstring guarded,$@),-DGUARDED) -c probes/bpf/$(subst _guarded,,$(@F:.o=.c)) -o $@.dwarf
 	bpftool gen object $@ $@.dwarf
 	rm -f $@.dwarf
 
@@ -152,7 +166,7 @@ endif
 
 # The same bytes from the same sources: no paths, no times, no build-id of the linker's own.
 STATIC := -Os -fno-asynchronous-unwind-tables -ffunction-sections -fdata-sections -static -Wl,--gc-sections -Wl,--build-id=sha1 -s
-$(RECORDER): $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER_OBJECTS:=.gz) | packages-demo
+$(RECORDER): $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(BPF_OBJECTS:=.gz) | packages-demo
 	@echo "==> $@"
 	@mkdir -p $(@D)
 	clang $(RECORDER_FLAGS) $(STATIC) -o $@ $(RECORDER_SOURCES) -lbpf -lelf -lz
@@ -160,7 +174,6 @@ $(RECORDER): $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER_OBJECTS:=.gz) | 
 # Libraries and headers are unpacked arm64 packages: nothing but a linker is installed on the host.
 ARM64 := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tlstax-arm64
 ARM64_CC := clang --target=aarch64-linux-gnu --sysroot=$(ARM64)/sysroot -fuse-ld=lld
-ARM64_OBJECTS := $(RECORDER_OBJECTS:probes/bpf/%=probes/bpf/arm64/%)
 PACKAGES_ARM64_BUILD := libc6-dev libbpf-dev libelf-dev libgcc-12-dev libssl-dev libstdc++-12-dev zlib1g-dev
 
 .PHONY: packages-arm64
@@ -168,17 +181,10 @@ packages-arm64:
 	@$(call need,$(PACKAGES_DEMO) lld)
 	@.ci/arm64-root $(ARM64)/sysroot $(PACKAGES_ARM64_BUILD)
 
-$(ARM64_OBJECTS): $(wildcard probes/bpf/*.c probes/bpf/*.h) | packages-demo
-	@echo "==> $@"
-	@mkdir -p $(@D)
-	clang $(call BPF_FLAGS_FOR,arm64) $(if $(findstring guarded,$@),-DGUARDED) -c probes/bpf/$(subst _guarded,,$(@F:.o=.c)) -o $@.dwarf
-	bpftool gen object $@ $@.dwarf
-	rm -f $@.dwarf
-
 $(RECORDER).aarch64: $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(ARM64_OBJECTS:=.gz) | packages-arm64
 	@echo "==> $@"
 	@mkdir -p $(@D)
-	$(ARM64_CC) $(RECORDER_FLAGS) -DOBJECTS='"probes/bpf/arm64/"' $(STATIC) -o $@ $(RECORDER_SOURCES) -lbpf -lelf -lz
+	$(ARM64_CC) $(RECORDER_FLAGS) $(STATIC) -o $@ $(RECORDER_SOURCES) -lbpf -lelf -lz
 
 # With the address and undefined sanitizers: parts of the recorder alone, and all of it.
 SANITIZED := tests/recorder/bin
@@ -191,7 +197,7 @@ $(SANITIZED)/%: tests/recorder/%.c $(RECORDER_HEADERS) tests/recorder/fuzzing.h 
 	@mkdir -p $(@D)
 	$(SANITIZE) -o $@ $(filter %.c,$^) -lz
 
-$(SANITIZED)/tlstax-recorder: $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(RECORDER_OBJECTS:=.gz) | packages-test
+$(SANITIZED)/tlstax-recorder: $(RECORDER_SOURCES) $(RECORDER_HEADERS) $(BPF_OBJECTS:=.gz) | packages-test
 	@mkdir -p $(@D)
 	$(SANITIZE) -o $@ $(RECORDER_SOURCES) -lbpf -lelf -lz
 
@@ -411,7 +417,7 @@ check-mutants: root-check-mutants test-install ## every fault built into the led
 	TLSTAX_MUTANTS=all $(PYTEST) tests/truth/mutants tests/e2e/recording/test_server_counts.py
 
 .PHONY: fuzz
-fuzz: test-install ## 1,000 mutants each of captures, definitions and recordings of other tools (about an hour)
+fuzz: test-install ## 1,000 mutants each of captures, definitions, recordings of other tools and streams (about an hour)
 	$(BIN)/python tests/fuzz/driver.py
 
 .PHONY: check-closure

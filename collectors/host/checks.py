@@ -104,7 +104,7 @@ CHECKS = (
         "required",
         engine_object,
         "the native engine",
-        "Build it with `make bpf`, then run doctor again",
+        "Run `make bpf`, or install a wheel of `make dist`; then run doctor again",
     ),
     Check(
         "uprobe",

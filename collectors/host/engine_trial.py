@@ -3,13 +3,13 @@
 
 import ctypes
 import os
-from pathlib import Path
 from typing import Final
 
-from tlstax import probes
+from tlstax import TlstaxError
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.libbpf import open_library
 from tlstax.collectors.host.settings import LackError
+from tlstax.probes.objects import object_paths
 
 GUARDED: Final = "ledger_guarded.bpf.o"
 """The ledger with uprobe programs that cannot be preempted (Linux 6.10; preflight asks for it)."""
@@ -36,12 +36,12 @@ def _load(library: ctypes.CDLL, path: str) -> None:
 
 
 def engine_object() -> str:
-    """Load every bundled BPF object, but the one that only newer kernels take (`GUARDED`)."""
-    folder = Path(probes.__file__).with_name("bpf")
-    objects = sorted(path for path in folder.glob("*.bpf.o") if path.name != GUARDED)
-    if not objects:
-        raise LackError("not built")
-    library = open_library()
-    for path in objects:
-        _load(library, str(path))
-    return "the verifier took " + ", ".join(path.name for path in objects)
+    """Load this machine's BPF objects, but the one that only newer kernels take (`GUARDED`)."""
+    try:
+        objects = object_paths()
+    except TlstaxError as error:
+        raise LackError(f"{error.what}: {error.why}") from error
+    library, names = open_library(), [name for name in objects if name != GUARDED]
+    for name in names:
+        _load(library, str(objects[name]))
+    return "the verifier took " + ", ".join(names)

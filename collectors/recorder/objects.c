@@ -14,7 +14,10 @@
 		".previous\n");                          \
 	extern const char name[], name##_end[]
 
-#ifndef OBJECTS /* the folder of the objects for the architecture of this build */
+/* The folder of the objects for the machine of this build. */
+#ifdef __aarch64__
+#define OBJECTS "probes/bpf/arm64/"
+#else
 #define OBJECTS "probes/bpf/"
 #endif
 

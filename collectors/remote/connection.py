@@ -217,7 +217,7 @@ class Connection:
 
 
 class LifeLine:
-    """Tells the recorder that somebody still wants the recording."""
+    """Tells the recorder that somebody still wants the recording. Ctrl-Z does not silence it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -230,6 +230,7 @@ class LifeLine:
             for number in _ENDING
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN  # as by nohup
         }
+        self._before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
         self._thread.start()
         return self
 
@@ -261,7 +262,7 @@ class LifeLine:
 
 def _ignore_interrupts() -> None:
     """The whole foreground gets them: the recording ends in order while ssh still runs."""
-    for number in (signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTSTP):
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -184,6 +184,11 @@ def record_it(
             "100ms",
             *more,
         ]
-        return spawn([str(part) for part in command], stdout=stdout, stderr=subprocess.PIPE)
+        return spawn(
+            [str(part) for part in command],
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            pipesize=pipe_bytes,
+        )
 
     return run

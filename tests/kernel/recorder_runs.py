@@ -23,6 +23,7 @@ from tlstax.collectors.recording.stream.plan_file import plan_file_text
 OK, USAGE, TARGET, IO = 0, 2, 4, 6
 HANDSHAKES = 200
 SIZE_MOST, GONE_SECONDS = 2 << 20, 3.0
+BLOCK_BYTES = 512  # of st_blocks
 Started = Callable[..., "subprocess.Popen[bytes]"]
 Breakpoints = Callable[[int], int]
 Leftover = Callable[[], set[tuple[str, int]]]
@@ -77,6 +78,17 @@ def await_no_probes(breakpoints: Breakpoints, pid: int, seconds: float) -> float
     while breakpoints(pid) and time.monotonic() < before_s + 4 * seconds:
         time.sleep(0.05)
     return time.monotonic() - before_s
+
+
+def queue_bytes(recorder_pid: int) -> int:
+    """How much of a recorder's queue was ever used: its pages come as they are written to.
+
+    While nobody reads the stream, this grows until the queue is full.
+    """
+    for path in Path(f"/proc/{recorder_pid}/map_files").iterdir():
+        if "tlstax-queue" in os.readlink(path):
+            return path.stat().st_blocks * BLOCK_BYTES
+    raise AssertionError("the recorder has no queue")
 
 
 def rows_of(capture: Path, table: type[Any]) -> list[Any]:

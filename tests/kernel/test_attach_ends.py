@@ -13,7 +13,17 @@ import pytest
 
 from tlstax import TlstaxError
 from tlstax.collectors.capture.schema import Handshake, Meta, Window
-from tlstax.tests.kernel.recorder_runs import HANDSHAKES, IO, OK, USAGE, Breakpoints, rows_of, serve
+from tlstax.tests.kernel.recorder_runs import (
+    GONE_SECONDS,
+    HANDSHAKES,
+    IO,
+    OK,
+    USAGE,
+    Breakpoints,
+    await_no_probes,
+    rows_of,
+    serve,
+)
 from tlstax.tests.patience import COMMAND_S
 from tlstax.tests.processes import children_of
 
@@ -127,6 +137,23 @@ def test_nohup_goes_on(attach: Attach, tmp_path: Path, breakpoints: Breakpoints)
     assert ended(process)[0] == OK
 
 
+def test_ctrl_z_does_not_stop_it(
+    recorded_server: "subprocess.Popen[bytes]", attach: Attach, tmp_path: Path
+) -> None:
+    """The recorder, in a process group of its own, would record on for nobody."""
+    process = attach(tmp_path / "a.tlstax")
+    process.send_signal(signal.SIGTSTP)
+    serve(recorded_server)
+    process.send_signal(signal.SIGTSTP)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    code, said = ended(process)
+    assert code == OK, said
+    assert said.count("Ctrl-Z is ignored") == 1
+    assert is_whole(tmp_path / "a.tlstax")
+    assert len(rows_of(tmp_path / "a.tlstax", Handshake)) == HANDSHAKES
+
+
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system with room for the start of a capture."""
@@ -147,12 +174,15 @@ def fill(path: Path) -> None:
     os.close(descriptor)
 
 
+@pytest.mark.timing
 def test_a_full_disk_keeps_what_was_recorded(
     recorded_server: "subprocess.Popen[bytes]", attach: Attach, disk: Path, breakpoints: Breakpoints
 ) -> None:
     process = attach(disk / "a.tlstax")
     serve(recorded_server)
     fill(disk / "other")
+    most_s = GONE_SECONDS + 0.2  # the write that fails is that of the next window
+    assert await_no_probes(breakpoints, recorded_server.pid, most_s) <= most_s
     code, said = ended(process)
     assert code == IO, said
     assert "finished windows are kept" in said

@@ -8,7 +8,6 @@ import ctypes
 import os
 from collections.abc import Callable
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -16,6 +15,7 @@ from typing import Any, Final, Self
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.host.libbpf import PRINT_CALLBACK, load_library
+from tlstax.probes.objects import object_paths
 
 _KEPT_LINES: Final = 40
 
@@ -292,16 +292,8 @@ class BpfObject:
 
 
 def object_path(name: str) -> Path:
-    """The compiled programs. TlstaxError HOST when they were not built."""
-    path = Path(str(resources.files("tlstax.probes"))) / "bpf" / name
-    if not path.is_file():
-        raise TlstaxError(
-            f"{name} is missing",
-            "the BPF programs were not built",
-            "run `make bpf`, or install a wheel that contains them",
-            ExitCode.HOST,
-        )
-    return path
+    """The compiled programs for this machine. TlstaxError HOST when they were not built."""
+    return object_paths()[name]
 
 
 def _formatter() -> Any:

@@ -19,6 +19,7 @@ from tlstax.collectors.recording.programs.names import SOCKET_FUNCTIONS, SOCKET_
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.function_points import SOURCES
 from tlstax.collectors.recording.stream.function_totals import LOSS_NAMES
+from tlstax.probes.objects import object_paths
 from tlstax.tests.loader import program_memory
 from tlstax.tests.loader.libbpf import BpfObject
 from tlstax.tests.loader.loaded import program_verified_count
@@ -27,7 +28,8 @@ BPF_FOLDER = Path(__file__).resolve().parents[2] / "probes/bpf"
 # Instructions of an object that the verifier looks at, each as often as it does. On Linux 6.18
 # 33,000 of the ledger: 150,000 while its loops and rare code were not in global functions.
 VERIFIED_MOST = 50_000
-OBJECTS = sorted(path.with_suffix(".o") for path in BPF_FOLDER.glob("*.bpf.c"))
+SOURCES_BY_OBJECT = {path.with_suffix(".o").name: path for path in BPF_FOLDER.glob("*.bpf.c")}
+OBJECTS = [object_paths()[name] for name in sorted(SOURCES_BY_OBJECT)]
 SECTION = re.compile(r'^SEC\("(?!license|\.)[^"]+"\)\s+int\s+(?:BPF_\w+\()?(\w+)', re.MULTILINE)
 STRUCTURES: dict[str, Any] = {
     "config": program_memory.Config,
@@ -74,7 +76,7 @@ def test_verifier_takes_every_program(path: Path) -> None:
 
     And without much work: that is most of the CPU time until a recorder is attached.
     """
-    programs = programs_of(path.with_suffix(".c"))
+    programs = programs_of(SOURCES_BY_OBJECT[path.name])
     assert programs
     with BpfObject(path) as bpf:
         counts = tracepoint_argument_counts(*SOCKET_TRACEPOINTS.values())

@@ -11,10 +11,14 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.host.executable import machine_of
+from tlstax.probes import objects
 
 PLACES = ("a", "another-place/with a space")  # paths of different lengths
 SIZE_MOST = 2 << 20
 NEEDED = ("clang", "bpftool", "git", "make")
+OBJECTS = {"functions.bpf.o", "ledger.bpf.o", "ledger_guarded.bpf.o"}
+# Names of fields of struct pt_regs, as BTF has them.
+REGISTERS = {"x86_64": b"\0orig_ax\0", "aarch64": b"\0pstate\0"}
 SYSROOT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tlstax-arm64/sysroot"
 # Nothing is fetched for a test: without what `make dist` unpacks, this machine's recorder only.
 CROSS = "aarch64" if shutil.which("ld.lld") and (SYSROOT / ".packages").exists() else ""
@@ -92,9 +96,25 @@ def test_the_wheel_holds_what_recording_needs(
         contents = {archive.read(name) for name in recorders}
         assert all(files[name].external_attr >> 16 & 0o111 for name in recorders)
         assert all(info.external_attr >> 16 & 0o044 == 0o044 for info in files.values())
-        assert any(name.endswith("/ledger.bpf.o") for name in files)
         for built_file in (*recorders, *(name for name in files if name.endswith(".bpf.o"))):
             assert b"/tree/" not in archive.read(built_file), built_file
     assert contents == {
         content for name, content in twice[0].items() if name.startswith("tlstax-recorder.")
     }
+
+
+@pytest.mark.parametrize("machine", REGISTERS)
+def test_the_wheel_has_the_objects_of_each_machine(
+    twice: list[dict[str, bytes]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str
+) -> None:
+    """Whatever the machine that it was built on: BPF needs no cross compiler."""
+    (name,) = (name for name in twice[0] if name.endswith(".whl"))
+    (tmp_path / name).write_bytes(twice[0][name])
+    with zipfile.ZipFile(tmp_path / name) as archive:
+        archive.extractall(tmp_path)
+    monkeypatch.setattr(objects, "FOLDER", tmp_path / "tlstax/probes/bpf")
+    found = objects.object_paths(machine)
+    assert set(found) == OBJECTS
+    for path in found.values():
+        content = path.read_bytes()
+        assert [one for one in REGISTERS if REGISTERS[one] in content] == [machine], path

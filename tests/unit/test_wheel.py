@@ -17,7 +17,11 @@ from tlstax.__main__ import COMMANDS
 
 NOT_SHIPPED = {"tests", "docs", "build", "dist"}
 # What the build makes: ignored by git, and shipped all the same.
-BUILT = ("probes/bpf/*.bpf.o", "collectors/recorder/bin/*", "analysis/report/html/assets/vendor/*")
+BUILT = (
+    "probes/bpf/**/*.bpf.o",
+    "collectors/recorder/bin/*",
+    "analysis/report/html/assets/vendor/*",
+)
 NOT_DATA = {".gitignore", "vendor.list"}
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -96,7 +96,10 @@ def record(
     """Attach to `who`, show what is written until `show` returns, end it; its exit code."""
     _remove_stale()
     said: list[str] = []
-    with tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{os.getpid()}-") as scratch:
+    with (
+        _ctrl_z_ignored(),
+        tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{os.getpid()}-") as scratch,
+    ):
         output = options.output or Path(scratch) / scratch_name
         command = [sys.executable, "-m", "tlstax", "attach", *who, "-o", str(output), "--quiet"]
         command += ["--force"] if options.force else []
@@ -123,6 +126,16 @@ def record(
         if options.output is not None or not line.startswith("tlstax: detached"):
             print(line, file=sys.stderr)
     return max(process.returncode, 0)
+
+
+@contextlib.contextmanager
+def _ctrl_z_ignored() -> Iterator[None]:
+    """Here and in what is started: probes would stay attached while nobody watches."""
+    before = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTSTP, before)
 
 
 def _as_of_attach(options: argparse.Namespace) -> list[str]:

@@ -3,6 +3,7 @@
 
 import io
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -36,12 +37,14 @@ from tlstax.tests.kernel.recorder_runs import (
     last_of,
     maps_of,
     plan_text,
+    queue_bytes,
     rows_of,
     serve,
 )
 from tlstax.tests.patience import COMMAND_S
 
 FAILED, IDLE_SECONDS = 1, 2.2
+QUEUE_BYTES = 256 << 10
 DENSE = ("--window", "10ms", "--queue", "256K", "--sample-hz", "999")  # fills pipes
 FULL_SECONDS = 3.0  # more than the windows of a server without work need to fill the queue
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
@@ -151,20 +154,62 @@ def test_signals_end_it_in_order(record_it: Record, number: signal.Signals) -> N
     assert frames_of(stream)[0][definition().number("END")] == 1
 
 
+@pytest.mark.timing
 def test_a_pipe_that_nobody_reads(
     recorded_server: "subprocess.Popen[bytes]", record_it: Record, breakpoints: Breakpoints
 ) -> None:
-    """It ends when pipe and queue are full, and the reader took nothing for two seconds."""
-    recorder = record_it(
-        "--window", "10ms", "--queue", "256K", "--sample-hz", "999", pipe_bytes=4096
-    )
+    """Probes are gone within three seconds from when pipe and queue are full."""
+    assert breakpoints(recorded_server.pid) == 0  # plans, which takes long
+    recorder = record_it(*DENSE, pipe_bytes=4096)
     await_attached(recorder)
-    serve(recorded_server)
+    serving = threading.Thread(target=serve, args=(recorded_server,))
+    serving.start()
+    begin_s = full_s = time.monotonic()
+    used_bytes = 0
+    while breakpoints(recorded_server.pid):
+        now_s = time.monotonic()
+        if (now_bytes := queue_bytes(recorder.pid)) != used_bytes:
+            used_bytes, full_s = now_bytes, now_s
+        assert now_s < begin_s + COMMAND_S, used_bytes
+        time.sleep(0.02)
+    assert time.monotonic() <= full_s + GONE_SECONDS
+    assert used_bytes > 0.75 * QUEUE_BYTES
+    serving.join(COMMAND_S)
     assert recorder.stderr is not None
     said = recorder.stderr.read()
     assert recorder.wait(60) == IO, said
     assert b"took nothing for 2 s" in said
-    assert breakpoints(recorded_server.pid) == 0
+
+
+@pytest.mark.timing
+def test_a_reader_that_takes_no_more(
+    recorded_server: "subprocess.Popen[bytes]", record_it: Record, breakpoints: Breakpoints
+) -> None:
+    """Probes are gone within three seconds from the last byte that was taken of a full queue."""
+    assert breakpoints(recorded_server.pid) == 0  # plans, which takes long
+    recorder = record_it(*DENSE, pipe_bytes=4096)
+    await_attached(recorder)
+    assert recorder.stdout is not None
+    serving = threading.Thread(target=serve, args=(recorded_server,))
+    serving.start()
+    # It reads more slowly than windows come. A queue that was used to its end has room for what
+    # was read until then, which windows need less than FULL_SECONDS for.
+    used_s, begin_s = 0.0, time.monotonic()
+    while not used_s or time.monotonic() < used_s + FULL_SECONDS:
+        assert os.read(recorder.stdout.fileno(), 4096), recorder.communicate()
+        taken_s = time.monotonic()
+        if not used_s and queue_bytes(recorder.pid) >= QUEUE_BYTES:
+            used_s = taken_s
+        assert taken_s < begin_s + COMMAND_S
+        time.sleep(0.2)
+    assert breakpoints(recorded_server.pid) > 10
+    await_no_probes(breakpoints, recorded_server.pid, GONE_SECONDS)
+    assert time.monotonic() <= taken_s + GONE_SECONDS
+    serving.join(COMMAND_S)
+    assert recorder.stderr is not None
+    said = recorder.stderr.read()
+    assert recorder.wait(60) == IO, said
+    assert b"took nothing for 2 s" in said
 
 
 def test_a_reader_that_goes_away(
@@ -212,13 +257,36 @@ def test_a_slow_reader_costs_windows_and_no_record(
     assert len(rows_of(tmp_path / "a.tlstax", Handshake)) == HANDSHAKES
 
 
-def test_a_full_disk_ends_it(record_it: Record) -> None:
+@pytest.mark.timing
+def test_a_full_disk_ends_it(
+    recorded_server: "subprocess.Popen[bytes]", record_it: Record, breakpoints: Breakpoints
+) -> None:
+    """No write succeeds: it is noticed at the first one."""
+    assert breakpoints(recorded_server.pid) == 0  # plans, which takes long
     with open("/dev/full", "wb") as full:
         recorder = record_it(stdout=full)
         await_attached(recorder)
+        assert await_no_probes(breakpoints, recorded_server.pid, GONE_SECONDS) <= GONE_SECONDS
         assert recorder.wait(60) == IO
     assert recorder.stderr is not None
     assert b"No space left on device" in recorder.stderr.read()
+
+
+@pytest.mark.timing
+def test_a_write_that_fails_later_ends_it(
+    recorded_server: "subprocess.Popen[bytes]", record_it: Record, breakpoints: Breakpoints,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """Here by a limit of the size of files, which is set while probes are attached."""
+    with open(tmp_path / "a.stream", "wb") as stream:
+        recorder = record_it(stdout=stream)
+        await_attached(recorder)
+        assert breakpoints(recorded_server.pid) > 10
+        resource.prlimit(recorder.pid, resource.RLIMIT_FSIZE, (1, 1))
+        assert await_no_probes(breakpoints, recorded_server.pid, GONE_SECONDS) <= GONE_SECONDS
+        assert recorder.wait(60) == IO
+    assert recorder.stderr is not None
+    assert b"File too large" in recorder.stderr.read()
 
 
 def test_messages_do_not_get_into_the_stream(

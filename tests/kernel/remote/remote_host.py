@@ -91,11 +91,12 @@ class RemoteHost:
             path.write_text(f"{Path('/etc', name).read_text()}{row}\n")
             path.chmod(0o600 if name == "shadow" else 0o644)
         digest = hashlib.sha256(recorder.read_bytes()).hexdigest()
-        command = "/dev/shm/tlstax-*/tlstax-recorder --serve --remove-self"
+        command = "tlstax-*/tlstax-recorder --serve --remove-self"
         sudoers = self.folder / "sudoers"
         sudoers.write_text(
             "Defaults use_pty\nroot ALL=(ALL) ALL\n"
-            f"{USER} ALL=(root) NOPASSWD: sha256:{digest} {command}\n"
+            f"{USER} ALL=(root) NOPASSWD: sha256:{digest} /dev/shm/{command}\n"
+            f"{USER} ALL=(root) NOPASSWD: sha256:{digest} {home}/{command}\n"
         )
         sudoers.chmod(0o440)
 

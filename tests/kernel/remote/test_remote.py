@@ -66,6 +66,21 @@ def test_a_recording_is_whole_and_leaves_nothing(
     assert any(not row.symbol.startswith("[") for row in rows_of(capture, Frame))
 
 
+def test_another_folder_is_used_and_left_empty(
+    attach: Attach, box: RemoteHost, capture: Path, recorded_server: "subprocess.Popen[bytes]"
+) -> None:
+    home = box.folder / "home"
+    process = attach("--remote-dir", str(home))
+    (recorder,) = box.processes("tlstax-recorder")
+    assert os.readlink(f"/proc/{recorder}/exe").startswith(str(home))
+    serve(recorded_server)
+    process.send_signal(signal.SIGINT)
+    said(process, OK)
+    box.await_nothing_left(GONE_SECONDS)
+    assert list(home.iterdir()) == []
+    assert [row.outcome for row in rows_of(capture, Handshake)] == ["success"] * HANDSHAKES
+
+
 def test_no_python_runs_there_while_it_is_attached(attach: Attach, box: RemoteHost) -> None:
     """Nor anything else but the recorder and what carries its stream."""
     attach()

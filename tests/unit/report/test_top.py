@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What `tlstax top` draws on any terminal, live captures read in steps, exit codes."""
 
+import signal
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -161,6 +162,21 @@ def test_another_host_is_recorded_as_by_attach() -> None:
     for name in ("name", "ssh", "sudo", "remote_dir", "accept"):
         assert getattr(attach, name) == getattr(options, name)
     assert (attach.budget, attach.level.name, attach.definitions) == (0.01, "FLOW", Path("own"))
+
+
+def test_ctrl_z_is_ignored_while_a_recorder_runs() -> None:
+    """By the recorder, too, which inherits it: else it would record on for a stopped display."""
+    options = build_parser("top").parse_args(["top", "7"])
+    handlers = [signal.getsignal(signal.SIGTSTP)]
+
+    def start(_command: list[str], **_: object) -> _Refuses:
+        handlers.append(signal.getsignal(signal.SIGTSTP))
+        return _Refuses()
+
+    options.start_with_us = start
+    assert options.run(options) == 3
+    handlers.append(signal.getsignal(signal.SIGTSTP))
+    assert handlers == [handlers[0], signal.SIG_IGN, handlers[0]]
 
 
 def test_arguments(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
