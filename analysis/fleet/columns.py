@@ -55,7 +55,7 @@ class Host(NamedTuple):
     kernel: Annotated[str, "kernel release"]
     cpu_model: Annotated[str, "model name of the CPU"]
     cpu_count: Annotated[int, "CPUs online; 0 = unknown"]
-    level: Annotated[str, "highest level that was recorded"]
+    level: Annotated[str, "highest level that was probed, for however short a time"]
     tlstax_version: Annotated[str, "version of tlstax that recorded"]
     first_wall_ns: Annotated[int, "start of the recording's first window in this hour"]
 
