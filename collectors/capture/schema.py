@@ -77,7 +77,7 @@ META_KEYS: Final = {
     "is certain; 0: not at all",
     "send_cpu_ns": "the server's CPU time that a send takes while it is not recorded",
     "send_cost_pair_count": "pairs of stretches with and without recording that these are of",
-    "start_cpu_ns": "CPU time of tlstax before the first window: planning, loading, attaching",
+    "start_cpu_ns": "CPU time of tlstax before the first window: starting, planning, attaching",
     "end_cpu_ns": "CPU time of tlstax after the last window: the last of peers, naming functions",
     "recorded_with": "pids that the same recorder recorded, too: CPU time of tlstax is this "
     "server's part, its memory that of all; absent = none",

@@ -16,6 +16,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
@@ -113,7 +114,11 @@ def _begin(options: argparse.Namespace, pid: int) -> "tuple[Recording, SourceSet
     sources = registry.open_sources(what)
     if registry.NATIVE not in what.names:
         return PlainRecording(pid, options.output, sources, options.force), sources, safety
-    return Recorder(request_for(options, pid, sources, safety)), sources, safety
+    return (
+        Recorder(replace(request_for(options, pid, sources, safety), is_all=True)),
+        sources,
+        safety,
+    )
 
 
 def _watch(

@@ -37,6 +37,7 @@ class Request:
     calibration_s: float | None = None  # at level flow, mean time between calibration stretches
     chooses_level: bool = False  # record instead, by what it would cost: needs budget and stretches
     network_bits: tuple[int, int] | None = None  # of clients' addresses; None: no address at all
+    is_all: bool = False  # this process has done nothing else yet: its CPU time is the recording's
     recorder: Path | None = None  # executable to start instead of the one that ships: for tests
 
     @property
