@@ -19,7 +19,10 @@ PATIENCE_S = 20.0
 LOOK_S = 0.25
 Query = Callable[[str], list[list[str]]]
 _SOURCE = ("log_bin = binlog", "server_id = 1", "max_allowed_packet = 64M", "sync_binlog = 0")
-_REPLICA = ("relay_log = relay", "server_id = 2", "slave_max_allowed_packet = 64M")
+_REPLICA = (
+    *("relay_log = relay", "server_id = 2", "slave_max_allowed_packet = 64M"),
+    "innodb_flush_log_at_trx_commit = 0",  # else the statements that begin anew wait for the disk
+)
 
 
 @contextmanager
