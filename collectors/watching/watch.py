@@ -30,8 +30,11 @@ _LASTED_NS: Final = 120 * 1_000_000_000
 class Stop(Protocol):
     """A request to stop."""
 
-    requested: bool
     fd: int
+
+    @property
+    def requested(self) -> bool:
+        """Whether it is to end."""
 
 
 class Watch:

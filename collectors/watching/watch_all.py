@@ -44,8 +44,11 @@ _STEP_MS: Final = 5000
 class Stop(Protocol):
     """A request to stop."""
 
-    requested: bool
     fd: int
+
+    @property
+    def requested(self) -> bool:
+        """Whether it is to end."""
 
 
 class _Candidate:

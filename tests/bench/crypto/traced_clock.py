@@ -23,8 +23,8 @@ from tlstax.collectors.placement.model import Plan, Site
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.sources.bpftrace.process import Run, Tool, find_bpftrace
 from tlstax.collectors.sources.bpftrace.program_text import Rendered
-from tlstax.tests.bench.crypto.second_clock import OPERATIONS, Reading
 from tlstax.tests.bench.crypto.newer_tool import TOOLS, fetch
+from tlstax.tests.bench.crypto.second_clock import OPERATIONS, Reading
 
 _NOTHING: Final = "nothing"
 _CALLS: Final = 20_000
