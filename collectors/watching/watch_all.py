@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Records all servers of a name until it is told to stop, each with rollups of its own.
 
-Those that are found at the same time share one recorder. It cannot attach to a server that starts
-later, because it has given up the privileges that this needs: such a server gets another recorder,
-and the others go on.
+Those that are found at the same time share one recorder. It has given up the privileges to attach
+to a server that starts later: such a server gets another recorder, and the others go on.
 """
 
 import select
