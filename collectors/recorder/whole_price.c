@@ -6,6 +6,7 @@
 #define SAID_ERROR 0.5	  /* of what prices say: docs/measurements/overhead.md */
 #define CLIENTS_PART 0.4  /* of what the target pays: 0.23 to 0.49 of it there */
 #define CLIENTS_PART_ERROR 0.1
+#define RATIO_LEAST 1e-6 /* what the stream can tell */
 #define NORMAL_95 1.96 /* half a 95 % interval, in standard deviations */
 
 enum are_clients are_clients(const struct whole_rates *rates, u32 count)
@@ -106,10 +107,10 @@ static void tell(struct whole_price *price)
 
 	if (price->clients == CLIENTS_SURELY)
 		host = both(measured(&price->host), host);
+	double host_ns = are_here ? host.value : price->host_said_ns;
+
 	price->server_told_ns = server.value;
-	price->host_told_ns = !are_here			  ? price->host_said_ns
-			      : host.value > server.value ? host.value
-							  : server.value;
+	price->host_told_ns = host_ns > server.value ? host_ns : server.value;
 }
 
 void whole_price_estimate(struct whole_price *price)
@@ -124,10 +125,10 @@ void whole_price_estimate(struct whole_price *price)
 	price->host = median_of(price->host_ns, count);
 	price->send_ns = median_of(price->without_ns, count).value;
 	price->server_said_ns = median_of(price->said_ns, count).value;
-	price->host_said_ns = price->server_said_ns + others_ns;
+	price->host_said_ns = price->server_said_ns + (others_ns > 0 ? others_ns : 0);
 	tell(price);
 	price->ratio = price->server_told_ns / price->server_said_ns;
 	price->event_ns = (price->host_told_ns - price->server_told_ns) / events;
-	price->is_server_used = count >= PAIRS_USED && price->ratio > 0;
+	price->is_server_used = count >= PAIRS_USED && price->ratio >= RATIO_LEAST;
 	price->is_host_used = price->is_server_used && price->clients != CLIENTS_NONE;
 }

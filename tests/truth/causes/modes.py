@@ -80,6 +80,7 @@ class Recording:
         )  # fmt: skip
         with Recorder(request) as recorder:
             recorder.poll(self.seconds)
+            assert not recorder.ending, recorder.ending
 
     def _by_attach(self, options: Sequence[str]) -> None:
         if self.clients or self.functions:
