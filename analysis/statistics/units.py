@@ -85,7 +85,7 @@ def block_numbers(lengths: Sequence[int], most: int = MOST_BLOCKS) -> list[int]:
         last = blocks[-1] if blocks else 0
         by_time = before * count // total if total else 0
         needed = count - (len(lengths) - place)  # or later blocks would have no window
-        blocks.append(max(min(by_time, last + 1), last, needed))
+        blocks.append(max(min(by_time, last + 1, count - 1), last, needed))
         before += length
     return blocks
 

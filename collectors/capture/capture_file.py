@@ -21,7 +21,7 @@ from typing import Final
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.schema import APPLICATION_ID
 
-_INTERRUPTS: Final = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+_INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FLOCK: Final = "hhqqi4x"  # struct flock of 64-bit Linux
 _SHARED_FIRST: Final = 0x40000002  # the bytes that a reader locks, by SQLite's file format
 _SHARED_SIZE: Final = 510
@@ -146,14 +146,14 @@ def without_interrupts() -> Iterator[list[int]]:
     """
     come: list[int] = []
     before = {}
-    if threading.current_thread() is threading.main_thread():  # others are never interrupted
-        for number in _INTERRUPTS:
-            if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                before[number] = signal.signal(number, lambda number, _: come.append(number))
     try:
+        if threading.current_thread() is threading.main_thread():  # others are never interrupted
+            for number in _INTERRUPTS:
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    before[number] = signal.signal(number, lambda number, _: come.append(number))
         yield come
     finally:
-        for number, handler in before.items():
+        for number, handler in reversed(before.items()):
             signal.signal(number, handler)
         for received in dict.fromkeys(come):
             signal.raise_signal(received)

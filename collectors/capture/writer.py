@@ -202,6 +202,8 @@ class CaptureWriter:
             self._file.take_place()
         finally:
             self._reopen()
+        # Else who has the earlier file open could take this one's journal for that of its own.
+        self._connection.execute("PRAGMA journal_mode = MEMORY")
         complain(
             f"{reader} still reads {self.path}: the whole capture was written to a new file of "
             "that name; programs that have the old file open see the last windows after opening it "
@@ -220,6 +222,7 @@ class CaptureWriter:
                 self._file.drop_copy()
                 raise
         except (sqlite3.Error, TlstaxError) as error:
+            self._patience_s = 0.0  # it has been waited for
             why = error.why if isinstance(error, TlstaxError) else str(error)
             raise TlstaxError(
                 f"cannot write the capture {self.path}",

@@ -35,6 +35,7 @@ def test_blocks_last_as_long_as_each_other_and_none_is_empty() -> None:
     assert len(lasts) == 7
     assert lasts.max() <= 2 * lasts.min(), lasts
     assert units.block_numbers([1, 1, 1, 1000]) == [0, 1, 2, 3]
+    assert max(units.block_numbers([1] * 10 + [0] * 10, 3)) == 2, "windows without a length"
     assert units.block_numbers([1000, 1, 1, 1, *[1] * 4]) == [0, 1, 2, 3, 4, 5, 6, 6]
 
 
