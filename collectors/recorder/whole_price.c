@@ -7,7 +7,7 @@
 #define CLIENTS_PART 0.4  /* of what the target pays: 0.23 to 0.49 of it there */
 #define CLIENTS_PART_ERROR 0.1
 #define RATIO_LEAST 1e-6 /* what the stream can tell */
-#define NORMAL_95 1.96 /* half a 95 % interval, in standard deviations */
+#define NORMAL_95 1.96	 /* half a 95 % interval, in standard deviations */
 
 enum are_clients are_clients(const struct whole_rates *rates, u32 count)
 {
