@@ -21,7 +21,6 @@ def add_work(add: Add, block: int, work: Counts, counts: Counts, totals: Totals)
     for (phase, _), count in counts.items():
         per_phase[phase] += count
     on_cpu = ledger.on_cpu(totals)
-    add("cpu:all", block, sum(on_cpu.values()))
     for (phase, kind), count in work.items():
         if per_phase[phase]:
             add(f"work:{kind}", block, on_cpu.get(phase, 0) * count / per_phase[phase])

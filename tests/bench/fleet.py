@@ -53,7 +53,7 @@ OF_AN_HOUR: Final = (
     columns.ClientNet,
 )
 OF_A_MINUTE: Final = (columns.Interval, columns.Host)
-"""What questions are timed over. The other tables of a day of 10,000 hosts take hours to replay."""
+"""What questions are timed over: `explain` finds nothing else of its host in the tier 1m here."""
 _REPLAYED: Final = (
     "**Replayed, not measured:** {count} recordings ({servers}) are replayed as many hosts, at "
     "30 % of their load in the median. Load, CPU speed, resumption and the hour of the peak differ "
