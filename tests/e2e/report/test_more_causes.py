@@ -92,7 +92,7 @@ def test_what_is_wrong_with_a_server_is_named_and_silent_when_it_is_mended(
         storm = Injection(script="storm", threads=8, choice=TLS12)
         assert found(storm, place, own) == {"library_lock"}
         results = Injection(script="result", sysbench=rows(262_144, 0))
-        assert found(results, place, own, longer=2) == {"cipher_in_software"}
+        assert found(results, place, own) == {"cipher_in_software"}
 
 
 def test_commands_in_parts_are_named_and_clients_that_think_are_not(lab_directory: Path) -> None:
