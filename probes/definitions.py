@@ -161,6 +161,7 @@ def _boundary(table: "Table") -> Boundary:
         leaf=table.flag("leaf"),
         output=int(table.number("output")) if "output" in table else -1,
         equivalent=table.text("equivalent") if "equivalent" in table else "",
+        only_with=table.text("only_with") if "only_with" in table else "",
     )
     table.finish()
     return boundary

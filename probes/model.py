@@ -54,6 +54,7 @@ ACTIONS: Mapping[str, Action] = {
     "handshake_bound": Action(("enter", "exit"), "handshake"),
     "handshake_call": Action(("enter", "exit"), "handshake", argument=0),
     "handshake_group": Action(("enter",), "handshake", argument=1),
+    "handshake_kem": Action(("enter",), "handshake", argument=1),
     "handshake_free": Action(("enter",), "handshake", argument=0),
     "wait": Action(("enter",), ""),
     "call": Action(("enter", "exit"), None),
@@ -113,6 +114,7 @@ class Boundary:
     equivalent: str = ""  # of the boundaries with the same mark only the cheapest is probed
     leaf: bool = False  # its functions call no code but the library's own
     output: int = -1  # index of the argument that is null in calls that only ask for its size
+    only_with: str = ""  # a symbol that libraries define which have what it is about
 
     def is_probed_at(self, level: Level) -> bool:
         """Whether a plan of this level has it."""

@@ -43,6 +43,10 @@ class Detected:
     library: Library
     objects: tuple[OpenObject, ...]
 
+    def defines(self, symbol: str) -> bool:
+        """Whether one of its objects defines a symbol that a definition mentions."""
+        return any(known.name == symbol for entry in self.objects for known in entry.symbols)
+
     def functions(self, function: Function) -> list[Found]:
         """The function in each object that defines it."""
         found = []
@@ -143,6 +147,8 @@ def _patterns(definitions: Sequence[Definition]) -> list[str]:
         patterns += (name for role in definition.roles for name in role.functions)
         for boundary in definition.boundaries:
             patterns += (function.pattern for function in boundary.functions)
+            if boundary.only_with:
+                patterns.append(boundary.only_with)
             if boundary.method_table:
                 patterns += (*boundary.method_table.getters, *boundary.method_table.setters)
         patterns += (accessor.function for accessor in definition.accessors)

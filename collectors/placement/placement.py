@@ -186,6 +186,8 @@ class Planner:
     def place(self, boundary: Boundary, library: Detected) -> Placed:
         """The probes of one boundary, and what the report lacks without those it misses."""
         placed = Placed(boundary)
+        if boundary.only_with and not library.defines(boundary.only_with):
+            return placed
         found = self._in_tables(placed, library)
         self._choose_named(placed, library, found)
         for probes in found.values():

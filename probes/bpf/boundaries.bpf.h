@@ -20,6 +20,32 @@ static __always_inline u64 value_at(u64 cookie)
 	return value;
 }
 
+/* Whether an algorithm is that of a group: its keys are encapsulated, and it is no part of one. */
+static __always_inline bool is_group(const char *algorithm, const char *known)
+{
+	if (algorithm[2] == '-' && known[0])
+		return false; /* ML-KEM-768 in X25519MLKEM768 */
+	for (u32 i = 0; i + 2 < GROUP_BYTES; i++)
+		if (algorithm[i] == 'K' && algorithm[i + 1] == 'E' && algorithm[i + 2] == 'M')
+			return true;
+	return false;
+}
+
+/*
+ * The name of a group, or the algorithm of a key that is made: groups that encapsulate keys have no
+ * other name, "" as that of the group. The algorithms of other keys and of MACs are not kept.
+ */
+__noinline int note_group(struct thread_slot *slot, u64 at, u32 is_algorithm)
+{
+	char name[GROUP_BYTES] = {};
+
+	if (!slot || bpf_probe_read_user_str(name, GROUP_BYTES, (void *)at) < 0 || !name[0])
+		return 0;
+	if (!is_algorithm || is_group(name, slot->handshake.group))
+		__builtin_memcpy(slot->handshake.group, name, GROUP_BYTES);
+	return 0;
+}
+
 static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_slot *slot,
 					   u64 cookie, u64 now)
 {
@@ -69,9 +95,10 @@ static __always_inline void enter_boundary(struct pt_regs *ctx, struct thread_sl
 		enter_handshake_call(slot, now, sp, value_at(cookie), cookie);
 		break;
 	case ACTION_HANDSHAKE_GROUP:
+	case ACTION_HANDSHAKE_KEM:
 		if (slot->handshake.active)
-			bpf_probe_read_user_str(slot->handshake.group, GROUP_BYTES,
-						(void *)value_at(cookie));
+			note_group(slot, value_at(cookie),
+				   COOKIE_ACTION(cookie) == ACTION_HANDSHAKE_KEM);
 		break;
 	case ACTION_HANDSHAKE_SOCKET:
 		note_peer(slot, value_at(cookie));

@@ -230,6 +230,7 @@ __noinline int decide_at_entry(struct thread_slot *slot, u64 now, u64 cookie)
 		break;
 	case ACTION_HANDSHAKE_CALL:
 	case ACTION_HANDSHAKE_GROUP:
+	case ACTION_HANDSHAKE_KEM:
 	case ACTION_HANDSHAKE_SOCKET:
 	case ACTION_HANDSHAKE_FREE:
 		break;

@@ -65,6 +65,7 @@ class Action(IntEnum):
     COMMAND_READS = 18
     CROSSING = 19
     HANDSHAKE_SOCKET = 20
+    HANDSHAKE_KEM = 21
 
 
 class ThreadStatus(IntEnum):

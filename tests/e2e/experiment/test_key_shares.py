@@ -2,13 +2,18 @@
 """What real sysbench offers in its ClientHello, by OpenSSL and by the groups of a TLS arm."""
 
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tlstax.collectors.capture.reader import CaptureReader
+from tlstax.collectors.capture.schema import Handshake
+from tlstax.collectors.recording.by_recorder.recorder import Recorder
+from tlstax.collectors.recording.request import Request
 from tlstax.workloads.drivers import make_driver
-from tlstax.workloads.drivers.model import DriveRequest, Value
+from tlstax.workloads.drivers.model import DriveRequest, Tick, Value
 from tlstax.workloads.drivers.other_libraries import OtherLibraries
 from tlstax.workloads.endpoint import Endpoint
 from tlstax.workloads.matrix import offers
@@ -17,6 +22,7 @@ from tlstax.workloads.matrix.server_session import ServerSession
 from tlstax.workloads.resources import Resources
 from tlstax.workloads.servers import installing
 from tlstax.workloads.servers.catalogue import find_kind
+from tlstax.workloads.servers.lab_server import open_server
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.programs import find_program
 from tlstax.workloads.tls import TlsChoice
@@ -74,6 +80,28 @@ def test_a_client_offers_what_its_openssl_and_its_groups_say(
     assert hello is not None
     assert hello.key_shares == shares
     assert (hello.size_bytes > 1216) == ("X25519MLKEM768" in shares)  # the size of that share
+
+
+@pytest.mark.root
+@pytest.mark.needs("uprobes", "btf")
+@pytest.mark.usefixtures("newer_root")
+def test_groups_that_encapsulate_keys_have_names(tmp_path: Path) -> None:
+    capture = tmp_path / "kem.tlstax"
+    driver = make_driver("sysbench", {"openssl": NEWER})
+    with open_server(find_kind(NEWER)) as server:
+        endpoint = Endpoint(host="127.0.0.1", port=server.port)
+        with Recorder(Request(server.pid, capture)) as recorder:
+            for group in (None, "X25519", "prime256v1"):
+                choice = TlsChoice(group=group)
+                request = DriveRequest(
+                    endpoint, server.account(choice), "tls", choice, "connect", operation_count=3
+                )
+                driver.run(request, Tick(wait=recorder.poll))
+            recorder.poll(0.5)
+    with CaptureReader.open(capture) as reader:
+        groups = Counter(one.group_name for one in reader.rows(Handshake))
+    assert groups.keys() == {"X25519MLKEM768", "X25519", "prime256v1"}
+    assert groups["X25519MLKEM768"] == groups["X25519"] == groups["prime256v1"]
 
 
 def test_an_arm_with_other_key_shares_is_left_out(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ SOME_QUERIES = 6
 """Fewer on a connection are few."""
 YASSL = ("mysql56", "mysql57", "mariadb102")
 """Servers whose library has TLS 1.1 at most, slow arithmetic and no instructions for ciphers."""
+PLAIN_WOLFSSL = ("mariadb1011",)
+"""wolfSSL without AES-NI, by disassembly: see docs/measurements/libraries.md."""
 PORTABLE = ("table_lock", "row_lock", "commits", "starved", "quota", "given_up")
 """Cases that are the same on every server: their causes are no matter of its TLS library."""
 UNINJECTED = {
@@ -330,6 +332,8 @@ def true_of(injection: Injection) -> tuple[str, ...]:
         found.append("cpu_quota")
     if injection.kind in YASSL:
         found += ["old_version", "slow_signature", "cipher_without_hardware"]
+    if injection.kind in PLAIN_WOLFSSL:
+        found.append("cipher_in_software")
     if injection.threads > CPUS or injection.busy_loops:
         found.append("run_queue")
     return tuple(found)

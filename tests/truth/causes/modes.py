@@ -36,12 +36,14 @@ MODES = {
     for mode in (
         Mode("none", None),
         Mode("default", (), 10),
+        Mode("default-30s", (), 5),
         Mode("flow", ("--level", "flow", "--calibrate", "--budget", "none"), 5),
         Mode("windows", ("--level", "record", "--budget", "5%"), 10),
     )
 }
-"""Names for check.py --mode. `default` is `attach PID`, which chooses a level by its price; `flow`
-and `windows` are what it may choose, wherever that is on the host at hand.
+"""Names for check.py --mode. `default` is `attach PID`, which chooses a level by its price, for most
+loads a minute of it, and `default-30s` half as long; `flow` and `windows` are what it may choose,
+wherever that is on the host at hand.
 """
 
 
