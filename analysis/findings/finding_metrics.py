@@ -37,7 +37,7 @@ from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
 _WAITS: Final = (
     "commit", "table_lock", "adaptive_hash", "disk_read", "row_lock", "name_lookup",
-    "authentication", "library_lock", "allocator",
+    "authentication", "library_lock", "allocator", "latch", "other_servers",
 )  # fmt: skip
 """Kinds of waits that have metrics of their own."""
 
@@ -162,7 +162,8 @@ def _in_libraries(blocks: Blocks) -> tuple[str, ...]:
 
     They count only if the stacks of most waits in handshakes, which are for the client, do not.
     """
-    lost, followed = (blocks.sums(f"handshake:{kind}")[0] for kind in ("library_wait", "other"))
+    lost = blocks.sums("handshake:library_wait")[0]
+    followed = blocks.sums("handshake:client", "handshake:other")[0]
     return ("connect:library_wait",) if followed > lost else ()
 
 
@@ -323,7 +324,8 @@ def _add_locks(found: Metrics, blocks: Blocks, served: Floats) -> None:
     under_way = blocks.sums("unfinished:blocked_lock", "unfinished:blocked_futex")
     if under_way[0]:  # the counter grows when a wait ends
         row_ns = max(row_ns, float(blocks.sums("level:row_locks")[0]))
-    named = ("wait:commit", "wait:table_lock", "wait:adaptive_hash", "wait:row_lock")
+    classes = ("commit", "table_lock", "adaptive_hash", "row_lock", "latch", "other_servers")
+    named = (f"wait:{kind}" for kind in classes)
     locks = blocks.sums(*blocks.matching(lambda phase, state: state == "blocked_lock"))
     locks = np.maximum(0.0, locks - blocks.sums("locked:named"))
     if not blocks.sums("level:read")[0]:  # no stack and no counter tells what it was

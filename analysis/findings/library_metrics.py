@@ -113,15 +113,11 @@ def _lacks_tls13(tables: Tables) -> bool:
 
 
 def _is_software(library: str, suites: str, cpu_flags: str) -> bool:
-    """Whether records are encrypted or hashed without crypto instructions.
+    """Whether records are encrypted without AES instructions: yaSSL, or a CPU that has none.
 
-    yaSSL uses none. AES-CBC suites also need SHA-1 or SHA-256 for each record, which only CPUs with
-    the SHA extensions have instructions for.
+    A digest for each record (AES-CBC) is no matter of instructions, but of what was agreed.
     """
     if library.startswith("yaSSL"):
         return True
     flags = cpu_flags.split()
-    if "aes" not in flags:
-        return "CHACHA20" not in suites and bool(suites)
-    legacy = [name for name in suites.split(", ") if name and not throughout.is_modern(name)]
-    return bool(legacy) and "sha_ni" not in flags
+    return bool(flags and suites) and "aes" not in flags and "CHACHA20" not in suites

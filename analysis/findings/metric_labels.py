@@ -32,6 +32,8 @@ _LEDGER: Final = (
     ("table_lock", "waiting for table and metadata locks", "flames"),
     ("row_lock", "waiting for row locks", "flames"),
     ("adaptive_hash", "waiting for the adaptive hash index", "flames"),
+    ("latch", "waiting for InnoDB's latches", "flames"),
+    ("other_servers", "waiting for other servers in commits", "flames"),
     ("disk_read", "waiting for pages from disk", "flames"),
     ("fetch", "OpenSSL 3 fetching methods", "composition"),
     ("record_crypto", "encrypting and hashing records", "composition"),
@@ -115,7 +117,8 @@ LABELS: Final[Mapping[str, Label]] = {
     "full_share": Label("share of full handshakes", "share", "handshake"),
     "failed_count": Label("handshakes that failed", "count", "handshake"),
     "abandoned_count": Label("handshakes that were given up", "count", "handshake"),
-    "failed_share": Label("share of handshakes that failed or were given up", "share", "handshake"),
+    "failed_share": Label("share of handshakes that failed", "share", "handshake"),
+    "abandoned_share": Label("share of handshakes that were given up", "share", "handshake"),
     "failed_client_share": Label(
         "share of handshakes failing after the signature in which the server checked the client's "
         "certificate, at least",
@@ -139,8 +142,9 @@ LABELS: Final[Mapping[str, Label]] = {
     "certificate_chain_bytes": Label("their size", "bytes", "method"),
     "certificate_validity": Label("validity of the server's certificate", "text", "method"),
     "certificate_ends": Label("last day of the server's certificate (UTC)", "text", "method"),
-    "failed_time_share": Label(
-        "handshakes that failed or were given up, share of the time", "share", "handshake"
+    "failed_time_share": Label("handshakes that failed, share of the time", "share", "handshake"),
+    "abandoned_time_share": Label(
+        "handshakes that were given up, share of the time", "share", "handshake"
     ),
     "old_version_share": Label("share of handshakes older than TLS 1.2", "share", "handshake"),
     "session_cache": Label("resumption, by the server's status", "text", "method"),
@@ -271,10 +275,10 @@ LABELS: Final[Mapping[str, Label]] = {
     ),
     "handshake_own_ns": Label("the server's CPU time, per handshake", "ns", "handshake"),
     "fetch_cpu_share": Label(
-        "OpenSSL 3 fetching methods, share of the server's CPU time", "share", "composition"
+        "OpenSSL 3 fetching methods, share of the CPU time of connections", "share", "composition"
     ),
-    "sign_cpu_share": Label("signing, share of the server's CPU time", "share", "handshake"),
-    "tls_cpu_share": Label("TLS, share of the server's CPU time", "share", "ledger"),
+    "sign_cpu_share": Label("signing, share of the CPU time of connections", "share", "handshake"),
+    "tls_cpu_share": Label("TLS, share of the CPU time of connections", "share", "ledger"),
     "observer_share": Label(
         "overhead inside of the server, share of its CPU time", "share", "trust"
     ),

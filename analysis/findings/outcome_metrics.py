@@ -17,15 +17,15 @@ def add_outcomes(found: Metrics, blocks: Blocks, served: Floats) -> None:
 
     `served`: the time that the server spent on connections, of all units and of each.
     """
-    failed = ("outcome:failure", "outcome:abandoned")
-    for name, series in zip(("failed_count", "abandoned_count"), failed, strict=True):
-        found[name] = exact(float(blocks.sums(series)[0]))
-    whole = blocks.sums("outcome:success", *failed)
-    found["failed_share"] = blocks.metric(ratio(blocks.sums(*failed), whole))
-    walls = blocks.sums("wall:failure", "wall:abandoned")
-    part = ratio(walls, walls + blocks.sums("wall:success"))
+    whole = blocks.sums("outcome:success", "outcome:failure", "outcome:abandoned")
+    walls = blocks.sums("wall:success", "wall:failure", "wall:abandoned")
     shakes = blocks.sums(*blocks.matching(lambda phase, state: phase in HANDSHAKE_PHASES))
-    found["failed_time_share"] = blocks.metric(part * ratio(shakes, served))
+    for name, outcome in (("failed", "failure"), ("abandoned", "abandoned")):
+        count = blocks.sums(f"outcome:{outcome}")
+        found[f"{name}_count"] = exact(float(count[0]))
+        found[f"{name}_share"] = blocks.metric(ratio(count, whole))
+        part = ratio(blocks.sums(f"wall:{outcome}"), walls)
+        found[f"{name}_time_share"] = blocks.metric(part * ratio(shakes, served))
     found["failed_hello_share"] = blocks.share("failed:hello", "failed:signed")
     found["failed_signed_share"] = blocks.share("failed:signed", "failed:hello")
     found["old_version_share"] = blocks.share("version:old", "version:current")

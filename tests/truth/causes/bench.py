@@ -28,7 +28,7 @@ from tlstax.tests.truth.causes.obstacles import (
     write_revoked,
 )
 from tlstax.tests.truth.causes.programs import HERE, ahead, ahead_ourselves, ready, started
-from tlstax.tests.truth.causes.replication import fetching
+from tlstax.tests.truth.causes.replication import ACKNOWLEDGED, acknowledging, fetching
 from tlstax.workloads.drivers.sysbench import Caller, Sysbench
 from tlstax.workloads.endpoint import Endpoint
 from tlstax.workloads.resources import Resources
@@ -92,6 +92,8 @@ class Injection:
     """The server's certificate was valid until yesterday."""
     replicated: str | None = None
     """A replica is recorded that fetches with this cipher ("": none), and nothing else runs."""
+    acknowledged: bool = False
+    """A replica acknowledges each transaction before its commit returns."""
     guesses: str = ""
     """How an account is authenticated (the end of CREATE USER) that clients try to guess."""
     guessers: int = 2
@@ -163,6 +165,8 @@ def record_load(
         if injection.directory_ms:
             port = int(dict(server.request.environment)[DIRECTORY_PORT])
             stack.enter_context(ready("directory.py", port, injection.directory_ms))
+        if injection.acknowledged:
+            stack.enter_context(acknowledging(server))
         if injection.guesses:
             with server.open_administrator() as session:
                 session.query(f"CREATE USER {GUESSED}@'127.0.0.1' {injection.guesses}")
@@ -228,7 +232,7 @@ def _prepare(injection: Injection, server: PrivateServer, endpoint: Endpoint) ->
 
 
 def _server(injection: Injection, directory: Path, namespace: str | None) -> PrivateServer:
-    options = injection.options
+    options = injection.options + (ACKNOWLEDGED if injection.acknowledged else ())
     if injection.kind != "mariadb":
         request = ServerRequest(
             key=KeyKind.parse("rsa:2048"), options=options, environment=injection.environment,

@@ -25,6 +25,8 @@ PORTABLE = ("table_lock", "row_lock", "commits", "starved", "quota", "given_up")
 UNINJECTED = {
     "steal": "no program in a guest can make the hypervisor take its CPUs",
     "adaptive_hash": "not reproduced on two CPUs (docs/findings/adaptive-hash-index.md)",
+    "latch": "InnoDB spins first: threads on two CPUs hardly wait for its latches",
+    "cpu_quota_at_times": "cpu_quota, of a quota that is used up in some periods only",
     "plaintext_baseline": "a fault of an experiment, which its own checks refuse first",
     "client_work": "needs both arms of an experiment: the demo's capture is its test",
     "failed_handshakes": "the last resort of six rules that say why, each of which has its case",
@@ -329,7 +331,7 @@ def true_of(injection: Injection) -> tuple[str, ...]:
     if injection.stranger == "bursting":
         found.append("no_handshake")
     if injection.quota_cpus:
-        found.append("cpu_quota")
+        found += ["cpu_quota", "cpu_quota_at_times"]
     if injection.kind in YASSL:
         found += ["old_version", "slow_signature", "cipher_without_hardware"]
     if injection.kind in PLAIN_WOLFSSL:

@@ -12,8 +12,9 @@
                               write it down, freeze the rules, and run it once
 
 Prints a line for each case, then the scores of all findings (see scores.py). Exits with 1 if fewer
-than 11 causes are named by all of their parameters, if a mixed case lacks one of its causes, or if
-anything fires on a control.
+than 11 causes are named by all of their parameters, if a mixed case lacks one of its causes, if
+less than 98 % of all findings are true or less than 90 % of the causes are named, or if something
+fires on more than one in a hundred of the controls.
 """
 
 import argparse
@@ -203,13 +204,12 @@ def run(
         if ids is not None and not set(MIXED[name].expected) <= set(ids):
             failed.append(f"{name} lacks a cause")
     for name, control in controls.items():
-        if attempts.attempt(name, control, Case((), (control,))) and attempts.scored[-1].wrong:
-            failed.append(f"something fired on the control {name}")
+        attempts.attempt(name, control, Case((), (control,)))
     right = sum(named.values())
     print(f"{right} of {len(named)} causes named with all of their parameters")
     if right < min(NEEDED, len(named)):
         failed.append(f"{NEEDED} must be")
-    return failed
+    return failed + scores.below_wanted(attempts.scored)
 
 
 if __name__ == "__main__":

@@ -219,6 +219,14 @@ MORE = {
             ),
         ),
     ),
+    "acknowledged": Case(
+        ("other_servers",),
+        (
+            Injection(script="oltp_update_index", acknowledged=True),
+            Injection(script="oltp_insert", acknowledged=True, threads=4),
+            Injection(script="oltp_delete", acknowledged=True, threads=3),
+        ),
+    ),
     "replica": Case(
         ("replica_fetch",),
         (

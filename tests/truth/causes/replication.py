@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""A replica that fetches a long binary log from its source, over TLS or without."""
+"""A replica that fetches a long binary log from its source, or acknowledges each transaction."""
 
 import secrets
 import threading
@@ -18,6 +18,13 @@ EVENTS = 160
 PATIENCE_S = 20.0
 LOOK_S = 0.25
 Query = Callable[[str], list[list[str]]]
+ACKNOWLEDGED = (
+    *("log_bin = binlog", "server_id = 1", "sync_binlog = 0"),
+    *("rpl_semi_sync_master_enabled = ON", "rpl_semi_sync_master_timeout = 60000"),
+    "rpl_semi_sync_master_wait_no_slave = OFF",
+    "innodb_flush_log_at_trx_commit = 0",
+)
+"""Options of a source whose commits wait for acknowledging(), and not for a disk."""
 _SOURCE = ("log_bin = binlog", "server_id = 1", "max_allowed_packet = 64M", "sync_binlog = 0")
 _REPLICA = (
     *("relay_log = relay", "server_id = 2", "slave_max_allowed_packet = 64M"),
@@ -42,11 +49,7 @@ def fetching(cipher: str) -> Iterator[PrivateServer]:
         for server in (source, replica):  # else the other one is what each waits for
             ahead(server.pid)
         with source.open_administrator() as session:
-            password = secrets.token_hex(16)
-            demand = "REQUIRE SSL" if tls else ""
-            user = f"replicator@'127.0.0.1' IDENTIFIED BY '{password}' {demand}"
-            session.query(f"CREATE USER {user}")
-            session.query("GRANT REPLICATION SLAVE ON *.* TO replicator@'127.0.0.1'")
+            password = _make_account(session.query, "REQUIRE SSL" if tls else "")
             ((file, position, *_),) = session.query("SHOW MASTER STATUS")
             session.query("SET binlog_format = STATEMENT")
             session.query("CREATE TABLE tlstax_bench.lengths (length INT) ENGINE = MEMORY")
@@ -62,10 +65,7 @@ def fetching(cipher: str) -> Iterator[PrivateServer]:
             f" MASTER_LOG_FILE = '{file}', MASTER_LOG_POS = {position}"
         )
         session.query("START SLAVE IO_THREAD")
-        end = time.monotonic() + PATIENCE_S
-        while not any("event" in state for state in _states(session.query)):
-            assert time.monotonic() < end, "the replica does not fetch"
-            time.sleep(0.02)
+        _await_fetching(session.query)
         stop = threading.Event()
         again = threading.Thread(
             target=_fetch_again, args=(session.query, (file, position), last, stop)
@@ -76,6 +76,47 @@ def fetching(cipher: str) -> Iterator[PrivateServer]:
         finally:
             stop.set()
             again.join()
+
+
+@contextmanager
+def acknowledging(source: PrivateServer) -> Iterator[None]:
+    """A replica that acknowledges what it has received from a source with ACKNOWLEDGED.
+
+    It writes it to its disk before, and applies nothing.
+    """
+    options = (*_REPLICA, "sync_relay_log = 1", "rpl_semi_sync_slave_enabled = ON")
+    with PrivateServer(ServerRequest(KeyKind.parse("ec:p256"), options=options)) as replica:
+        ahead(replica.pid)
+        with source.open_administrator() as session:
+            password = _make_account(session.query, "")
+            ((file, position, *_),) = session.query("SHOW MASTER STATUS")
+        with replica.open_administrator() as session:
+            session.query(
+                f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {source.port},"
+                f" MASTER_USER = 'replicator', MASTER_PASSWORD = '{password}',"
+                f" MASTER_LOG_FILE = '{file}', MASTER_LOG_POS = {position}"
+            )
+            session.query("START SLAVE IO_THREAD")
+            _await_fetching(session.query)
+        with source.open_administrator() as session:
+            ((_, clients),) = session.query("SHOW STATUS LIKE 'Rpl_semi_sync_master_clients'")
+            assert clients == "1", "commits wait for nobody"
+        yield
+
+
+def _make_account(query: Query, demand: str) -> str:
+    """An account for a replica; its password."""
+    password = secrets.token_hex(16)
+    query(f"CREATE USER replicator@'127.0.0.1' IDENTIFIED BY '{password}' {demand}")
+    query("GRANT REPLICATION SLAVE ON *.* TO replicator@'127.0.0.1'")
+    return password
+
+
+def _await_fetching(query: Query) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not any("event" in state for state in _states(query)):
+        assert time.monotonic() < end, "the replica does not fetch"
+        time.sleep(0.02)
 
 
 def _fetch_again(

@@ -13,6 +13,8 @@ from pathlib import Path
 
 JUDGES = ("analysis/findings", "analysis/classify", "analysis/statistics")
 """Folders with the rules, their metrics, and what these are made of."""
+PRECISION, RECALL, FIRED = 0.98, 0.90, 0.01
+"""Least share of findings that are true and of causes that are named; most of healthy loads."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,23 @@ def healthy(scored: Iterable[Scored]) -> Share:
     """Loads without a cause on which something fired."""
     cases = [one for one in scored if not one.expected and not one.also]
     return Share(sum(bool(one.found) for one in cases), len(cases))
+
+
+def below_wanted(scored: Sequence[Scored]) -> list[str]:
+    """What is worse than it has to be, in sentences."""
+    found = [
+        (precision(scored), PRECISION, "findings are true"),
+        (recall(scored), RECALL, "causes are named"),
+    ]
+    sentences = [
+        f"{share} of all {what}, and {least:.0%} must be"
+        for share, least, what in found
+        if share.hits < least * share.count
+    ]
+    fired = healthy(scored)
+    if fired.hits > FIRED * fired.count:
+        sentences.append(f"something fired on {fired} healthy loads, and {FIRED:.0%} may be")
+    return sentences
 
 
 def frozen(root: Path) -> str:

@@ -123,6 +123,23 @@ def test_a_slow_service_is_no_round_trip_of_the_client(mode: str, name: str) -> 
 
 
 @MODES
+def test_a_plug_in_that_waits_for_its_client_waits_for_no_service(mode: str) -> None:
+    """It reads the client's answers itself, which come late over a long distance."""
+    rows = storm(mode, wait=20 * MS, other=40 * MS)
+    rows.frames = [
+        Frame(1, "/usr/sbin/mariadbd", "", 0, "vio_read_buff", 0, "dynsym", ""),
+        Frame(2, "/usr/lib/mysql/plugin/auth_pam.so", "", 0, "pam_auth", 0, "symtab", ""),
+    ]
+    rows.stacks = [Stack(1, "1 2")]
+    rows.waits = [
+        OffcpuStack(window.window_id, "connect", "blocked_network", 7, 1, None, 9, S)
+        for window in dense(rows)
+    ]
+    assert "external_authentication" not in found(rows)
+    assert "round_trips" in found(rows)
+
+
+@MODES
 def test_a_wait_in_the_resolver_is_no_round_trip_although_its_stack_ends_there(mode: str) -> None:
     """As recorded with a name server that answers in 20 ms: the stack is `poll` alone."""
     rows = storm(mode, wait=20 * MS, other=40 * MS)
@@ -175,7 +192,8 @@ def test_a_quota_that_may_hold_the_server_back_hides_no_wait_for_cpus(mode: str)
         row._replace(quota_period_count=10, throttled_period_count=(2, 9, 9)[at // 2 % 3])
         for at, row in enumerate(rows.system)
     ]
-    assert found(rows) == ["run_queue"]
+    assert found(rows) == ["cpu_quota_at_times"]
+    assert "the quota's is not measured" in sentence(rows, "cpu_quota_at_times")
 
 
 @MODES

@@ -148,6 +148,8 @@ LOCKS = {
     "adaptive_hash": "btr_search_guess_on_hash",
     "commit": "MYSQL_BIN_LOG::trx_group_commit_leader(MYSQL_BIN_LOG::group_commit_entry*)",
     "row_lock": "lock_wait(que_thr_t*)",
+    "latch": "ssux_lock_impl<true>::wr_wait(unsigned int)",
+    "other_servers": "Repl_semi_sync_master::wait_after_sync(char const*, unsigned long long)",
 }
 
 
@@ -168,6 +170,33 @@ def test_locks_and_commits_are_told_by_the_stacks_of_waits(kind: str, finding: s
     assert found(rows) == [finding]
     rows.ledger = times(BUSY | {("command", "blocked_futex"): 20 * MS})
     assert found(rows) == []
+
+
+@pytest.mark.parametrize("kind", ["table_lock", "other_servers"])
+def test_what_a_commit_waits_for_is_not_always_the_disk(kind: str) -> None:
+    names = [LOCKS[kind], "ha_commit_trans(THD*, bool)"]
+    rows = capture(
+        ledger=times(BUSY | {("command", "blocked_futex"): S}),
+        phase_counts=COMMANDS,
+        frames=[
+            Frame(at, "mariadbd", "", 0, name, 0, "dynsym", "") for at, name in enumerate(names, 1)
+        ],
+        stacks=[Stack(1, "1 2")],
+        waits=[OffcpuStack(w, "command", "blocked_futex", 202, 1, None, 9, S) for w in range(1, 9)],
+    )
+    assert found(rows) == [kind]
+
+
+def test_a_latch_is_no_lock_of_a_table() -> None:
+    """The server's own boundary of it is a lock, like that of a table."""
+    rows = capture(
+        ledger=times(BUSY | {("command", "blocked_lock"): S}),
+        phase_counts=COMMANDS,
+        frames=[Frame(1, "mysqld", "", 0, "sync_array_wait_event(sync_array_t*)", 0, "symtab", "")],
+        stacks=[Stack(1, "1")],
+        waits=[OffcpuStack(w, "command", "blocked_lock", 202, 1, None, 9, S) for w in range(1, 9)],
+    )
+    assert found(rows) == ["latch"]
 
 
 def test_row_locks_of_builds_without_names_are_told_by_the_counter() -> None:

@@ -36,6 +36,19 @@ def test_every_finding_counts_and_not_the_first_alone() -> None:
     assert str(scores.precision([])) == "none"
 
 
+def test_scores_below_what_is_wanted_are_a_failure() -> None:
+    assert len(scores.below_wanted(CASES_OF)) == 3
+    right = [Scored(f"a:{at}", ("one",), (), ("one",)) for at in range(50)]
+    calm = [Scored(f"calm-{at}", (), (), ()) for at in range(99)]
+    restless = Scored("restless", (), (), ("four",))
+    assert scores.below_wanted([*right, *calm, restless]) == [], "one in a hundred, 50 of 51"
+    (fired,) = scores.below_wanted([*right, *calm[1:], restless])
+    assert "1/99" in fired
+    missed = [Scored("b:0", ("one",), (), ()) for _ in range(6)]
+    (unnamed,) = scores.below_wanted([*right, *missed])
+    assert "50/56" in unnamed
+
+
 def test_what_was_found_instead_is_marked() -> None:
     page = scores.page(CASES_OF)
     assert "| a | 2/2 (100%) | 1/2 (50%) | 4/4 (100%) | one (2), two (2) |" in page
@@ -88,6 +101,7 @@ def test_each_mode_but_one_is_what_people_run(tmp_path: Path) -> None:
         assert made.calibrate is (made.level.name == "FLOW")
     assert found == {
         "default": ("FLOW" if HOST.socket_events else "RECORD", 0.05),
+        "default-30s": ("FLOW" if HOST.socket_events else "RECORD", 0.05),
         "flow": ("FLOW", None),
         "windows": ("RECORD", 0.05),
     }
