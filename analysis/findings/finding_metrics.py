@@ -13,7 +13,7 @@ import numpy as np
 
 from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.classify.wait_causes import WaitTimes
-from tlstax.analysis.findings import flow_commands, throughout, window_metrics
+from tlstax.analysis.findings import client_waits, flow_commands, throughout, window_metrics
 from tlstax.analysis.findings.client_metrics import add_client
 from tlstax.analysis.findings.flow_commands import Windows
 from tlstax.analysis.findings.host_metrics import add_cost, add_host, add_replica, add_threads
@@ -106,8 +106,7 @@ def gather(
 
 
 def _awaited(blocks: Blocks, served: Floats) -> Awaited:
-    time_ns = blocks.sums(*_parts(blocks)["connecting_network"])
-    time_ns = np.maximum(0.0, time_ns - _not_client(blocks))
+    time_ns = client_waits.awaited_ns(blocks)
     connections = np.maximum(blocks.sums("ended:connect"), blocks.sums("ended:handshake"))
     return Awaited(ratio(time_ns, connections), np.minimum(1.0, ratio(time_ns, served)))
 
@@ -147,7 +146,7 @@ def _add_ledger(found: Metrics, blocks: Blocks, served: Floats, operations: Floa
             part = ratio(blocks.sums("waited:timer"), blocks.sums("waited"))
             time_ns = time_ns * np.nan_to_num(np.where(np.isnan(part), part[0], part))
         if name == "connecting_network":
-            time_ns = np.maximum(0.0, time_ns - _not_client(blocks))
+            time_ns = np.maximum(0.0, time_ns - client_waits.not_client(blocks))
         with_queue = time_ns
         if name in COMPUTED:
             with_queue = time_ns + ratio(time_ns, computed) * queued
@@ -155,21 +154,6 @@ def _add_ledger(found: Metrics, blocks: Blocks, served: Floats, operations: Floa
         found[f"{name}_share"] = blocks.metric(np.minimum(1.0, ratio(with_queue, served)))
         whole = time_ns if len(per) == len(time_ns) else time_ns[:1]
         found[f"{name}_ns"] = blocks.metric(ratio(whole, per))
-
-
-def _in_libraries(blocks: Blocks) -> tuple[str, ...]:
-    """The series of waits in connecting whose stacks end in the C library.
-
-    They count only if the stacks of most waits in handshakes, which are for the client, do not.
-    """
-    lost = blocks.sums("handshake:library_wait")[0]
-    followed = blocks.sums("handshake:client", "handshake:other")[0]
-    return ("connect:library_wait",) if followed > lost else ()
-
-
-def _not_client(blocks: Blocks) -> Floats:
-    """Waits for the network while connecting that are not for the client."""
-    return blocks.sums("connect:name_lookup", "connect:authentication", *_in_libraries(blocks))
 
 
 def _parts(blocks: Blocks) -> dict[str, tuple[str, ...]]:
@@ -203,7 +187,7 @@ def _parts(blocks: Blocks) -> dict[str, tuple[str, ...]]:
         "threads": ("work:thread",),
         "record_crypto": tuple(f"cpu:record/{name}" for name in RECORD_CRYPTO),
         "timer": by(lambda phase, state: phase in HANDSHAKE_PHASES and state == "blocked_network"),
-        "library_wait": _in_libraries(blocks),
+        "library_wait": client_waits.in_libraries(blocks),
         "tls": (
             *by(lambda phase, state: phase in HANDSHAKE_PHASES),
             *(f"cpu:record/{name}" for name in (*RECORD_CRYPTO, "tls_protocol")),
@@ -246,7 +230,7 @@ def _add_waits(found: Metrics, blocks: Blocks) -> None:
     }
     shakes, connects = blocks.sums("ended:handshake"), blocks.sums("ended:connect")
     handshake = ratio(network["handshake"], shakes)
-    network["connect"] = np.maximum(0.0, network["connect"] - _not_client(blocks))
+    network["connect"] = np.maximum(0.0, network["connect"] - client_waits.not_client(blocks))
     connect = ratio(network["connect"], connects)
     found["handshake_wait_ns"] = blocks.metric(handshake)
     found["connect_wait_ns"] = blocks.metric(connect)
@@ -256,6 +240,7 @@ def _add_waits(found: Metrics, blocks: Blocks) -> None:
     found["handshake_wait_ratio"] = blocks.metric(ratio(network["handshake"], own))
     found["connect_wait_ratio"] = blocks.metric(ratio(connect, handshake))
     found["connecting_wait_ns"] = found["connecting_network_ns"]
+    client_waits.add_round_trips(found, blocks, np.maximum(connects, shakes))
     records = blocks.sums("records")
     found["timer_purity"] = blocks.metric(ratio(blocks.sums("timers"), records))
     found["timer_in_parts"] = blocks.share("timers:parts", "timers:whole")

@@ -84,6 +84,14 @@ LABELS: Final[Mapping[str, Label]] = {
         )
         for name, text, at in _LEDGER
     },
+    "client_rtt_ns": Label(
+        "the least round trip to clients, by TCP, mean of connections", "ns", "ledger"
+    ),
+    "round_trips_count": Label(
+        "waits for the client while it connects, as a multiple of that round trip",
+        "count",
+        "ledger",
+    ),
     "commands_per_connection": Label(
         "commands on each connection, without the one that ends it", "count", "ledger"
     ),

@@ -24,9 +24,10 @@ _ID: Final = struct.Struct("!HH32x4xQ")
 _MESSAGE_BYTES: Final = 72
 _AT_ID, _AT_INODE = 4, 68
 _ATTRIBUTE: Final = struct.Struct("=HH")
-_TCP_INFO: Final = struct.Struct("=44xI4xI44xI32xIII4xII")
+_TCP_INFO: Final = struct.Struct("=44xI4xI44xI32xIIIIII")
 """last_data_sent and last_data_recv (ms), total_retrans, segs_out, segs_in, notsent_bytes,
-data_segs_in, data_segs_out."""
+min_rtt (us), data_segs_in, data_segs_out."""
+_NO_RTT: Final = 0xFFFFFFFF
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
@@ -46,6 +47,8 @@ class Connection(NamedTuple):
     """Written, but not sent yet."""
     data_in_count: int
     data_out_count: int
+    least_rtt_us: int = 0
+    """The least round trip of the last minutes; 0: none was measured."""
 
 
 class Connections:
@@ -149,10 +152,11 @@ def connection_of(message: bytes) -> Connection | None:
         length, kind = _ATTRIBUTE.unpack_from(message, at)
         content = message[at + _ATTRIBUTE.size : at + length]
         if kind == _INFO and len(content) >= _TCP_INFO.size:
-            sent, received, again, out, _, unsent, data_in, data_out = _TCP_INFO.unpack_from(
-                content
+            sent, received, again, out, _, unsent, rtt_us, data_in, data_out = (
+                _TCP_INFO.unpack_from(content)
             )
-            return Connection(cookie, sent, received, again, out, unsent, data_in, data_out)
+            rtt_us = 0 if rtt_us == _NO_RTT else rtt_us
+            return Connection(cookie, sent, received, again, out, unsent, data_in, data_out, rtt_us)
         at += max(length, _ATTRIBUTE.size) + 3 & ~3
     return None
 

@@ -122,6 +122,8 @@ class Sockets:
                 ) from error
             sums = growth(self._last, served, self._quiet)
             self._quiet.clear()
+        round_trips_us = [one.least_rtt_us for one in served if one.least_rtt_us]
+        sums.update(round_trip_count=len(round_trips_us), round_trip_us=sum(round_trips_us))
         sums["client_count"] = len(clients)
         sums["client_holding_count"] = sum(one.unsent_bytes > 0 for one in clients)
         interval_ns = now_ns - self._last_ns

@@ -41,8 +41,8 @@ MODES = {
         Mode("windows", ("--level", "record", "--budget", "5%"), 10),
     )
 }
-"""Names for check.py --mode. `default` is `attach PID`, which chooses a level by its price: a minute
-of most loads, and half as long with `default-30s`. `flow` and `windows` are what it may choose,
+"""Names for check.py --mode. `default` is `attach PID`, which chooses a level by its price: of most
+loads a minute, and half as long with `default-30s`. `flow` and `windows` are what it may choose,
 wherever that is on the host at hand.
 """
 

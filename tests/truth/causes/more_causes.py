@@ -219,6 +219,15 @@ MORE = {
             ),
         ),
     ),
+    "late_clients": Case(
+        ("late_clients",),
+        (
+            storm(late_ms=7.0, threads=3),
+            storm(late_ms=15.0, threads=2, server_key="rsa:2048"),
+            storm(late_ms=30.0, threads=4, choice=TLS12),
+        ),
+        also=("version_downgrade",),
+    ),
     "acknowledged": Case(
         ("other_servers",),
         (

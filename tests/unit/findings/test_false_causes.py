@@ -6,6 +6,7 @@ import pytest
 from tlstax.collectors.capture.schema import (
     Frame,
     Ledger,
+    Metric,
     OffcpuStack,
     SampleStack,
     Stack,
@@ -120,6 +121,24 @@ def test_a_slow_service_is_no_round_trip_of_the_client(mode: str, name: str) -> 
     ]
     assert "round_trips" not in found(rows)
     assert name in found(rows)
+
+
+@MODES
+@pytest.mark.parametrize(("rtt_us", "name"), [(15_000, "round_trips"), (40, "late_clients")])
+def test_clients_that_answer_late_are_no_round_trips(mode: str, rtt_us: int, name: str) -> None:
+    """TCP knows the round trip; a client that is short of CPU answers as one far away does."""
+    rows = storm(mode, wait=20 * MS, other=40 * MS)
+    assert "round_trips" in found(rows), "not measured"
+    rows.metrics = [
+        Metric((second + 1) * S, S, "sockets", "connections", key, value)
+        for second in SECONDS
+        for key, value in {
+            "open_count": 2,
+            "round_trip_count": 2,
+            "round_trip_us": 2 * rtt_us,
+        }.items()
+    ]
+    assert {"round_trips", "late_clients"} & {*found(rows)} == {name}
 
 
 @MODES

@@ -76,6 +76,8 @@ def test_commands_in_two_parts_wait_for_acknowledgements_and_whole_ones_do_not(
         finally:
             source.stop()
     assert whole["sent_count"] >= 20
+    assert whole["round_trip_count"] == 1
+    assert 0 < whole["round_trip_us"] < DELAY_S * 1e6, "no delay of an acknowledgement is in it"
     assert "lone_ack_count" not in whole
     assert took > 20 * DELAY_S, "the kernel does not delay acknowledgements here"
     assert halves["waiting_sent_count"] == 20
