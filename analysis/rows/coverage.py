@@ -3,8 +3,9 @@
 
 With a budget the ledger is kept in dense windows only. Each of them represents itself and the time
 of the same run that is nearer to it than to any other: the weight of its rows is that time divided
-by the length of the window. The bounds come from blocks of windows, because the difference between
-them shows the uncertainty of the time between.
+by the length of the window. A fragment shares its time with the window before it. The bounds come
+from blocks of windows, because the difference between them shows the uncertainty of the time
+between.
 """
 
 import dataclasses
@@ -16,6 +17,7 @@ import numpy as np
 
 from tlstax.analysis.quantities import number_text
 from tlstax.analysis.rows.tables import Tables
+from tlstax.analysis.rows.window_units import without_fragments
 from tlstax.analysis.statistics import medians, units
 from tlstax.analysis.statistics.medians import Estimate
 from tlstax.analysis.statistics.units import LEAST_RANGE, MOST_BLOCKS, Floats
@@ -96,14 +98,41 @@ def cover(
         stands_for[last] = length_ns + before_ns
     if last is not None:
         stands_for[last] += waiting_ns
+    has_runs = any(window.run_id is not None for window in ordered)
+    if not has_runs:
+        stands_for = _with_fragments([one for one in ordered if one.level in levels], stands_for)
     return Coverage(
         tuple(lengths),
         sum(lengths.values()),
         sum(window.end_ns - window.start_ns for window in ordered),
         stands_for,
         {one: stands_for[one] / length if length else 0.0 for one, length in lengths.items()},
-        any(window.run_id is not None for window in ordered),
+        has_runs,
     )
+
+
+def _with_fragments(
+    measured: Sequence[Window], stands_for: Mapping[int, float]
+) -> dict[int, float]:
+    """The same, where a fragment and the window before it (or the first) share their time.
+
+    Alone it would count for the seconds around it, of which it is no picture.
+    """
+    whole = {window.window_id for window in without_fragments(measured)}
+    groups: list[list[Window]] = []
+    for window in measured:
+        is_whole = window.window_id in whole
+        if not groups or (is_whole and any(one.window_id in whole for one in groups[-1])):
+            groups.append([])
+        groups[-1].append(window)
+    found = {}
+    for group in groups:
+        time_ns = sum(stands_for[one.window_id] for one in group)
+        length_ns = sum(one.end_ns - one.start_ns for one in group)
+        for one in group:
+            part = (one.end_ns - one.start_ns) / length_ns if length_ns else 1 / len(group)
+            found[one.window_id] = time_ns * part
+    return found
 
 
 def scale(tables: Tables) -> Tables:
@@ -154,8 +183,8 @@ def intervals(
 
 
 def _blocks(values: Floats, lengths: Floats, most: int) -> tuple[Floats, Floats]:
-    """Neighbouring windows added up to `most` blocks or fewer."""
-    numbers = np.array(units.block_numbers([1] * len(lengths), most))
+    """Neighbouring windows added up to `most` blocks or fewer, by the time that they stand for."""
+    numbers = np.array(units.block_numbers([round(one) for one in lengths], most))
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     return np.add.reduceat(values, starts, axis=0), np.add.reduceat(lengths, starts)
 

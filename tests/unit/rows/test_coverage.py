@@ -41,6 +41,16 @@ def test_a_window_stands_for_the_time_that_is_nearest_to_it() -> None:
     assert cover(rows, HANDSHAKE_LEVELS).is_whole
 
 
+def test_a_fragment_stands_for_no_more_than_the_window_before_it() -> None:
+    """A budget cuts some windows short; alone such a one would stand for all around it."""
+    rows = windows(("full", 1000), ("none", 9000), ("full", 20), ("none", 9000), ("full", 1000))
+    seen = cover(rows, LEDGER_LEVELS)
+    assert seen.weights[3] == seen.weights[1] == pytest.approx(14_520 / 1020)
+    assert seen.stands_for_ns[5] == 5500 * MS
+    first = windows(("full", 20), ("none", 980), ("full", 1000))
+    assert cover(first, LEDGER_LEVELS).weights == {1: 2000 / 1020, 3: 2000 / 1020}
+
+
 def test_a_window_stands_for_no_other_run() -> None:
     first = windows(("full", 100), ("none", 100), run_id=1)
     second = [
