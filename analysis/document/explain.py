@@ -4,6 +4,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from tlstax import TlstaxError
 from tlstax.analysis.classify import callers, command_split, profiles, repair
 from tlstax.analysis.classify import stacks as folding
 from tlstax.analysis.classify.client_samples import count_client_samples
@@ -17,6 +18,7 @@ from tlstax.analysis.classify.composition import (
 )
 from tlstax.analysis.classify.taxonomy import Taxonomy, builtin
 from tlstax.analysis.compare import end_to_end, intermediaries, waterfall
+from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.document import (
     health,
     method,
@@ -57,6 +59,7 @@ from tlstax.analysis.rows.coverage import Coverage
 from tlstax.analysis.rows.edges import open_commands
 from tlstax.analysis.rows.tables import Group, Tables, groups
 from tlstax.analysis.statistics.medians import Estimate
+from tlstax.analysis.whatif import no_tls
 from tlstax.collectors.capture.vocabulary import (
     DETAIL_PHASES,
     HANDSHAKE_PHASES,
@@ -104,12 +107,13 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
     mended = repair.repair(tables, resolved)
     both = _end_to_end(parts, whole, counts, resolved, rules)
     found, note = gathered.findings_of(parts, tables, counts, resolved, rules)
+    answer = sentences.answer(comparisons, bars, compositions, tables_of, both)
+    if without := [text for part in parts if (text := _without_tls(part, tables))]:
+        answer = dataclasses.replace(answer, details=[*answer.details, *without])
     return Document(
         version=DOCUMENT_VERSION,
         title="Where the time goes when the server speaks TLS",
-        answer=finding_rules.lead(
-            sentences.answer(comparisons, bars, compositions, tables_of, both), found
-        ),
+        answer=finding_rules.lead(answer, found),
         capture=recording_facts.of_capture(tables),
         health=health.examine(tables, resolved, rules),
         comparisons=comparisons,
@@ -133,6 +137,19 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
         findings_note=note,
         heatmaps=heatmap.draw(parts, tables),
     )
+
+
+def _without_tls(part: Group, tables: Tables) -> str:
+    """What a server without a plaintext arm would spend without TLS; "" where there is no TLS."""
+    side = RecordingSelection("the recording", tables, part)
+    if part.runs or not side.phase_counts.get("handshake", side.phase_counts.get("command", 0)):
+        return ""
+    try:
+        return no_tls.without_tls(side).sentence
+    except no_tls.NoTlsError:
+        return ""
+    except TlstaxError as error:
+        return f"What it would cost without TLS is not told: {error.why}."
 
 
 def _end_to_end(

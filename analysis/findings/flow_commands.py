@@ -41,10 +41,10 @@ def split(
     windows: Windows, part: Group, tables: Tables, stacks: Stacks, taxonomy: Taxonomy
 ) -> Windows:
     """The same with the CPU time and the samples of a group's commands by what they do."""
-    if not (at_flow := _at_flow(part, tables)):
+    if not (at_flow := windows_at_flow(part, tables)):
         return windows
     samples = columns_of(tables.samples).of_windows(at_flow)
-    samples = samples.in_phases(lambda place: _phase_of(place, stacks))
+    samples = samples.in_phases(lambda place: phase_of(place, stacks))
     counts = count_samples(samples, stacks, taxonomy)
     weights = _weights(tables, part, stacks, counts)
     sums = {at: _split(windows.sums.get(at, {}), counts.get(at, {}), weights) for at in at_flow}
@@ -56,10 +56,11 @@ def split(
 
 def uncounted(part: Group, tables: Tables) -> tuple[str, ...]:
     """Metrics that a group has no count for, if some of it was recorded at level `flow`."""
-    return UNCOUNTED if _at_flow(part, tables) else ()
+    return UNCOUNTED if windows_at_flow(part, tables) else ()
 
 
-def _at_flow(part: Group, tables: Tables) -> set[int]:
+def windows_at_flow(part: Group, tables: Tables) -> set[int]:
+    """The windows of a group that were recorded at level `flow`."""
     return {
         window.window_id
         for window in tables.windows
@@ -67,7 +68,8 @@ def _at_flow(part: Group, tables: Tables) -> set[int]:
     }
 
 
-def _phase_of(place: Place, stacks: Stacks) -> str:
+def phase_of(place: Place, stacks: Stacks) -> str:
+    """The phase of a sample: in commands, the part of them that its stack belongs to."""
     if place[0] != EXECUTE:
         return place[0]
     sample = stacks.sample_at(place)

@@ -25,7 +25,7 @@ from tlstax.analysis.rows import coverage, ledger
 from tlstax.analysis.statistics.medians import has_interval
 from tlstax.analysis.statistics.sources import ErrorSources
 from tlstax.analysis.statistics.units import Floats
-from tlstax.analysis.whatif import forecast, recorded
+from tlstax.analysis.whatif import flow_records, forecast, recorded
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
 BY_LEDGER: Final = "by the ledger"
@@ -37,12 +37,22 @@ SPILL_HANDSHAKE: Final = 0.2
 """Largest shares of all other work, and of the handshake in addition, that TLS may cost elsewhere.
 The pairs of the demo (one server) had 0.08 and 0.16 of the other work on open connections, and 0.12
 of the handshake where each query has its connection: docs/whatif.md."""
+SPLIT_UNSURE: Final = 1 / 3
+"""By how much TLS in records may be wrong at level flow: docs/findings.md, In every mode."""
+OF_SAMPLES: Final = (
+    "At level flow, commands are split into reading, executing and answering by their CPU samples: "
+    "TLS in records may be a third less or more."
+)
 LEAST_SAMPLES: Final = 200
 """CPU samples in records below which encrypting is not told from copying, ..."""
 SMALL_RECORDS: Final = 0.05
 """... unless records take less than this share of the CPU time."""
 WIDEST: Final = 0.2
 """Largest half-width of a usable interval, as a share of what TLS costs."""
+
+
+class NoTlsError(TlstaxError):
+    """A recording shows no TLS."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,8 @@ class Parts:
     """The part of `rest` in records that no sample explains."""
     samples: int
     """CPU samples in records."""
+    unsure: float = 0.0
+    """Share of `records` by which they may be more or less."""
 
     @property
     def least(self) -> Floats:
@@ -80,13 +92,16 @@ class Parts:
 
     def elsewhere(self, spill: Spill) -> tuple[Floats, Floats]:
         """What TLS costs elsewhere, at least and at most."""
-        low = spill.rest[0] * self.rest + spill.handshake[0] * self.handshake
+        unsure = self.unsure * self.records
+        low = spill.rest[0] * self.rest + spill.handshake[0] * self.handshake - unsure
         high = spill.rest[1] * self.rest + spill.handshake[1] * self.handshake + self.unknown
+        high += unsure
         return np.minimum(low, self.rest), np.minimum(high, self.rest)
 
 
 def parts_of(side: RecordingSelection) -> Parts:
     """The parts of what an operation of a side costs."""
+    side = flow_records.with_records(side)
     unit = selections.choose_unit(side, side, None)
     base = replicates.of_side(_computing(side), unit, builtin(), by_driver=bool(side.group.runs))
     return _costs(base, ErrorSources({forecast.RECORDING: base.units}))
@@ -95,13 +110,16 @@ def parts_of(side: RecordingSelection) -> Parts:
 def without_tls(side: RecordingSelection, spill: Spill | None = None) -> Prediction:
     """The prediction. Raises TlstaxError, with the reason, where a recording does not bear one."""
     spill = spill or Spill()
+    was_split = flow_records.is_split(side)
+    side = flow_records.with_records(side)
     unit = selections.choose_unit(side, side, None)
     by_driver = bool(side.group.runs)
     recorded.refuse(side, unit, by_driver=by_driver)
-    _refuse_levels(side)
+    if not was_split:
+        _refuse_levels(side)
     base = replicates.of_side(_computing(side), unit, builtin(), by_driver=by_driver)
     sources = ErrorSources({forecast.RECORDING: base.units})
-    parts = _costs(base, sources)
+    parts = replace(_costs(base, sources), unsure=SPLIT_UNSURE if was_split else 0.0)
     now, least = parts.now, parts.least
     _refuse_unknown(side, base, now, least, parts.samples)
     line = _line(parts, spill, unit, sources)
@@ -117,7 +135,7 @@ def without_tls(side: RecordingSelection, spill: Spill | None = None) -> Predict
         cipher="",
         forecasts=[line],
         costs=[],
-        assumptions=_assumptions(base, now, least),
+        assumptions=[*_assumptions(base, now, least), *([OF_SAMPLES] if was_split else [])],
     )
 
 
@@ -157,8 +175,13 @@ def _line(parts: Parts, spill: Spill, operation: str, sources: ErrorSources) -> 
     now, (least_else, most_else) = parts.now, parts.elsewhere(spill)
     low, _ = sources.interval(parts.rest - most_else, once)
     _, high = sources.interval(parts.rest - least_else, once)
+    # What the other work varies by from block to block, it varies by without TLS, too: the bounds
+    # of what TLS costs may be closer than those of what is left.
+    least, _ = sources.interval(parts.least + least_else, once)
+    _, most = sources.interval(parts.least + most_else, once)
+    low = max(0.0, low, float(now[0]) - most)
+    high = min(high, float(now[0]) - least)
     count = sources.units[forecast.RECORDING].count
-    low = max(0.0, low)
     then = Measure((low + high) / 2, low, high, sources.least_count)
     present = Measure(float(now[0]), *sources.interval(now, {}), count)
     tax = float(now[0]) - then.value_ns
@@ -201,9 +224,9 @@ def _refuse_levels(side: RecordingSelection) -> None:
     if counts.get("command", 0) and not counts.get("record_write", 0):
         raise TlstaxError(
             f"cannot tell what {side.label} would cost without TLS",
-            "it was recorded without the boundaries of records (--level flow or command), so that "
+            "it was recorded without the boundaries of records (--level command), so that "
             "encrypting is not told from executing queries",
-            "Record at --level record",
+            "Record at --level record or flow",
             ExitCode.CAPTURE,
         )
 
@@ -216,7 +239,7 @@ def _refuse_unknown(
     cpu = ledger.on_cpu(totals)
     shakes = sum(cpu.get(phase, 0) for phase in HANDSHAKE_PHASES)
     if not shakes and (side.group.arm == "plaintext" or not float(least[0])):
-        raise TlstaxError(
+        raise NoTlsError(
             f"{side.label} shows no TLS",
             "it has no TLS handshake, and no CPU sample in ciphers or the TLS protocol",
             "Choose its TLS arm, or record for longer",

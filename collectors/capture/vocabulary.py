@@ -155,7 +155,8 @@ LOSS_KINDS = (
     LossKind(
         "switch_missed",
         "the kernel did not report that a thread was woken, or was given a CPU",
-        "its times since then are taken from the scheduler, which lags by some microseconds",
+        "its times since then are taken from the scheduler, which lags by some microseconds; of a "
+        "thread that left its CPU unseen, the time until it came back counts as on it",
     ),
     LossKind(
         "recorder_starved",

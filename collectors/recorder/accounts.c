@@ -299,7 +299,7 @@ bool accounts_put(struct engine *engine, bool ended_only)
 			leave_out(&accounts.sent[i], place);
 			continue;
 		}
-		account_copy(place, &copy);
+		accounts.torn_count += !account_copy(place, &copy);
 		describe(&copy, i, &slot);
 		if (!put_slot(&accounts.sent[i], &copy, &slot))
 			return false;

@@ -315,10 +315,14 @@ bool engine_has_room(const struct engine *engine)
 
 void engine_keep_up(struct engine *engine, const struct target *target)
 {
+	struct process_counts *counts = engine->process_counts;
 	struct lifecycle now;
 
 	engine_read_lifecycle(engine, &now);
-	if (now.untracked_count || now.refused_count > engine->refused_count) {
+	/* Threads of io_uring are born unannounced: they are missed where the counts are read. */
+	bool lacks_some = counts->thread_count > counts->account_count;
+	counts->thread_count = 0; /* once for each reading */
+	if (now.untracked_count || now.refused_count > engine->refused_count || lacks_some) {
 		engine->refused_count = now.refused_count;
 		if (engine_has_room(engine))
 			engine_iterate(engine->each_thread);

@@ -9,15 +9,16 @@
 
 enum { ATTEMPTS = 4 };
 
-/* A copy that no charge interrupted: the time of the last charge is the same afterwards. */
-void account_copy(const struct thread_slot *slot, struct thread_slot *copy)
+/* The time of the last charge is the same afterwards. */
+bool account_copy(const struct thread_slot *slot, struct thread_slot *copy)
 {
 	for (int i = 0; i < ATTEMPTS; i++) {
 		memcpy(copy, slot, offsetof(struct thread_slot, frames));
 		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 		if (__atomic_load_n(&slot->last_ns, __ATOMIC_ACQUIRE) == copy->last_ns)
-			return;
+			return true;
 	}
+	return false;
 }
 
 void account_recycle(struct engine *engine, u32 index)

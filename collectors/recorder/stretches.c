@@ -134,7 +134,7 @@ static void read_parts(u64 now_ns, u64 parts[PARTS])
 				       (size_t)i * sizeof(struct thread_slot));
 		if (__atomic_load_n(&slot->status, __ATOMIC_ACQUIRE) == THREAD_FREE)
 			continue;
-		account_copy(slot, &copy);
+		session->accounts.torn_count += !account_copy(slot, &copy);
 		for (u32 part = 0; part < PARTS; part++) {
 			parts[part] += copy.ns[phases[part]][STATE_ON_CPU];
 			if (copy.status != THREAD_EXITED && copy.owner == phases[part] &&

@@ -21,6 +21,7 @@ struct accounts {
 	u32 generation, slots_count, ended_count;
 	u64 looked_count;   /* of the engine's ended accounts, when they were all sent */
 	u32 counted_phases; /* bits: their instances changed since latencies were sent */
+	u64 torn_count;	    /* copies that charges interrupted each time */
 };
 
 /* Its counters, as they were sent. */
@@ -54,8 +55,8 @@ u64 accounts_ended_count(const struct engine *engine);
 /* Frames of accounts; with `ended_only` of threads that have ended. false: no room. */
 bool accounts_put(struct engine *engine, bool ended_only);
 
-/* A copy of an account that no charge interrupted. */
-void account_copy(const struct thread_slot *slot, struct thread_slot *copy);
+/* A copy of an account that no charge interrupted. false: one did, at each attempt. */
+bool account_copy(const struct thread_slot *slot, struct thread_slot *copy);
 
 /* Give the slot of a thread that has ended back. */
 void account_recycle(struct engine *engine, u32 index);

@@ -146,6 +146,7 @@ static void describe(const struct windows *windows, const struct engine *engine,
 		window->losses[i] = engine->losses[i];
 	window->losses[LOSS_PROBE_RECURSION_MISSED] += missed_runs();
 	window->losses[LOSS_RECORDER_STARVED] = windows->starved_count;
+	window->losses[LOSS_CLOCK_RETRY_FAILED] += session->accounts.torn_count;
 	for (u32 i = 0; i < COUNT(of_turning); i++)
 		window->losses[of_turning[i]] -= session->windows.left_out[i];
 	walks_count(window->walks);

@@ -17,9 +17,10 @@
 #include "ledger.h"
 #include "slots.bpf.h"
 
-#define TASK_EXITING 0x00000004 /* PF_EXITING, unchanged since 2.6 */
-#define TASK_DEAD 0x80		/* state of the last switch, unchanged since 4.14 */
-#define TASK_NEW 0x800		/* state before it is first runnable, unchanged since 4.14 */
+#define TASK_EXITING 0x00000004	  /* PF_EXITING, unchanged since 2.6 */
+#define TASK_IO_WORKER 0x00000010 /* PF_IO_WORKER, since 5.12 */
+#define TASK_DEAD 0x80		  /* state of the last switch, unchanged since 4.14 */
+#define TASK_NEW 0x800		  /* state before it is first runnable, unchanged since 4.14 */
 
 const volatile struct config config SEC(".rodata.config") = {};
 struct control control SEC(".data.control") = {};
@@ -29,6 +30,12 @@ struct lifecycle lifecycle SEC(".data.lifecycle") = {};
 static __always_inline bool is_target(struct task_struct *task)
 {
 	return task->tgid == config.tgid && !lifecycle.executed_ns;
+}
+
+/* A thread of io_uring's: its registers are those of the call that made it. */
+static __always_inline bool is_io_worker(struct task_struct *task)
+{
+	return task->flags & TASK_IO_WORKER;
 }
 
 /* A shard for each CPU, so that CPUs do not wait for each other's counters: config.shards of them.

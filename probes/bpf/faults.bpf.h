@@ -19,7 +19,7 @@
 #define FAULT_DROPS_WAKEUP() false
 #endif
 
-#ifdef MUTANT_NO_ACCOUNT /* for new threads with an odd id */
+#ifdef MUTANT_NO_ACCOUNT /* for threads with an odd id */
 #define FAULT_NO_ACCOUNT(task) ((task)->pid & 1)
 #else
 #define FAULT_NO_ACCOUNT(task) false

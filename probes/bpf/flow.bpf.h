@@ -10,7 +10,8 @@
  * A command may have no answer, and a message may come in parts. Most servers read the head of a
  * packet or record first, and ask for no more bytes than there must be: so the sizes tell whether a
  * message is whole. Only then a wait, or another head, ends a command that was not answered. Else
- * it begins anew with the data that come after the wait.
+ * it begins anew with the data that come after the wait. A packet as long as one can be goes on in
+ * another one, and is not whole.
  *
  * The client's socket is one whose local port the target listens on, or an accepted Unix socket.
  * Others (to another server, a directory, a replica's source) never delimit.
@@ -20,9 +21,9 @@
 
 #include "sockets.bpf.h"
 
-enum { PEEKS = 2 };				       /* MSG_PEEK */
-enum { PACKET_HEAD_BYTES = 4, RECORD_HEAD_BYTES = 5 }; /* of MySQL's protocol, of TLS */
-enum { RECORD_ALONE_BYTES = 1024 };
+enum { PEEKS = 2 };						  /* MSG_PEEK */
+enum { PACKET_HEAD_BYTES = 4, RECORD_HEAD_BYTES = 5 };		  /* of MySQL's protocol, of TLS */
+enum { RECORD_ALONE_BYTES = 1024, PACKET_MOST_BYTES = 0xffffff }; /* of their bodies */
 
 static __always_inline bool is_from_client(struct thread_slot *slot, u64 socket)
 {
@@ -52,8 +53,8 @@ static __always_inline void serve(struct thread_slot *slot, u64 now)
 
 /*
  * What was received last. It is unknown whether more will come of what was not read head first
- * (yaSSL takes all that is there), and of large records: clients send a long command in records as
- * large as their buffers.
+ * (yaSSL takes all that is there), or by a call whose size is not known, and of large records:
+ * clients send a long command in records as large as their buffers.
  */
 enum message {
 	MESSAGE_UNKNOWN,
@@ -79,14 +80,14 @@ static __always_inline bool note_message(struct thread_slot *slot, u32 received)
 	u32 before = slot->message, now = MESSAGE_UNKNOWN;
 	bool is_short = received < asked;
 
-	if (before >= MESSAGE_PACKET_HEAD) {
+	if (before >= MESSAGE_PACKET_HEAD && asked) {
 		bool is_record = before >= MESSAGE_RECORD_HEAD;
 		if (before == MESSAGE_PACKET_PART || before == MESSAGE_RECORD_PART)
 			received += slot->message_bytes;
 		slot->message_bytes = received;
 		if (is_short)
 			now = is_record ? MESSAGE_RECORD_PART : MESSAGE_PACKET_PART;
-		else if (!is_record || received < RECORD_ALONE_BYTES)
+		else if (is_record ? received < RECORD_ALONE_BYTES : received != PACKET_MOST_BYTES)
 			now = MESSAGE_WHOLE;
 	} else if (received == asked && received == RECORD_HEAD_BYTES) {
 		now = MESSAGE_RECORD_HEAD;
@@ -162,8 +163,8 @@ static __always_inline void flow_received(struct thread_slot *slot, u64 socket, 
 	waited = slot->flags & FLAG_AWAIT;
 	slot->flags &= ~FLAG_AWAIT;
 	is_begun = (slot->flags & (FLAG_BEGUN | FLAG_ANSWERED)) == FLAG_BEGUN;
-	if (!is_begun)
-		slot->message = MESSAGE_WHOLE;
+	if (!is_begun) /* what was only looked at comes again */
+		slot->message = flags & PEEKS ? MESSAGE_UNKNOWN : MESSAGE_WHOLE;
 	is_more = flags & PEEKS || !note_message(slot, result);
 	if (is_more && is_begun) {
 		if (waited)
@@ -180,15 +181,18 @@ static __always_inline void flow_sent(struct thread_slot *slot, u64 socket, s32 
 
 	if (slot->base == PHASE_BACKGROUND)
 		slot->sent_socket = socket;
-	if (!(slot->flags & FLAG_BEGUN) || result <= 0 || !is_from_client(slot, socket))
+	if (!(slot->flags & (FLAG_BEGUN | FLAG_RECEIVED)) || result <= 0 ||
+	    !is_from_client(slot, socket))
 		return;
 	if (unlikely((slot->flags & file) == file)) /* the client's file has come */
 		slot->flags &= ~file;
+	if (!(slot->flags & FLAG_BEGUN))
+		return;
 	slot->flags |= FLAG_ANSWERED;
 	slot->answered_ns = now;
 }
 
-/* The current thread blocks on the network, and has not tried to receive before. */
+/* The current thread blocks on the network, and has not tried to receive from its client. */
 __noinline int flow_wait(struct thread_slot *slot, u32 kind, u64 now)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -196,7 +200,7 @@ __noinline int flow_wait(struct thread_slot *slot, u32 kind, u64 now)
 	s32 descriptor = -1;
 	u64 socket;
 
-	if (!slot || awaits(slot) || slot->flags & (FLAG_POOL | FLAG_RECEIVES))
+	if (!slot || slot->flags & (FLAG_POOL | FLAG_RECEIVES))
 		return 0;
 	if (kind == WAIT_EPOLL) {
 		if (slot->base == PHASE_COMMAND && slot->depth == 0)
@@ -210,6 +214,9 @@ __noinline int flow_wait(struct thread_slot *slot, u32 kind, u64 now)
 					       SYSCALL_ARG1(regs));
 	if (descriptor < 0)
 		return 0;
+	if (kind != WAIT_RECEIVE &&
+	    wait_by_file(files_of(task), descriptor) != STATE_BLOCKED_NETWORK)
+		return 0; /* no socket */
 	socket = socket_of(files_of(task), descriptor);
 	if (may_serve(slot, socket) && is_from_client(slot, socket))
 		await_command(slot, now);

@@ -84,7 +84,7 @@ enum action {
 	ACTION_COMMAND_READS, /* the command itself will read from its client */
 	ACTION_CROSSING,      /* is counted where it belongs, and changes nothing */
 	ACTION_HANDSHAKE_SOCKET, /* the connection gets its socket: see networks.bpf.h */
-	ACTION_HANDSHAKE_KEM, /* a key's algorithm, which is the group if it encapsulates keys */
+	ACTION_HANDSHAKE_KEM,	 /* a key's algorithm, which is the group if it encapsulates keys */
 };
 
 enum { MAX_SITES = 256, MAX_FRAMES = 16, MAX_SYSCALLS = 512, GROUP_BYTES = 24 };

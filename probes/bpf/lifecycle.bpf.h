@@ -126,7 +126,20 @@ __noinline int forget_connection(struct thread_slot *slot, u32 state)
 	return 0;
 }
 
-/* The dense programs are attached again: the account continues now, commands at a boundary. */
+/* The phase that it goes on in: parked, or a pool's without work, it is idle. */
+static __always_inline u32 resumed_owner(struct thread_slot *slot, u32 state)
+{
+	if (slot->depth == 0 &&
+	    ((slot->flags & (FLAG_PARK | FLAG_POOL) && state == STATE_BLOCKED_FUTEX) ||
+	     (slot->flags & FLAG_POOL && state == STATE_BLOCKED_NETWORK)))
+		return PHASE_IDLE;
+	return innermost_phase(slot);
+}
+
+/*
+ * The dense programs are attached again: the account continues now, commands at a boundary. Returns
+ * whether it does.
+ */
 __noinline int resume_thread(struct thread_slot *slot, u64 cpu_ns, u64 now, u32 state)
 {
 	if (!slot || slot->status != THREAD_PAUSED)
@@ -141,13 +154,9 @@ __noinline int resume_thread(struct thread_slot *slot, u64 cpu_ns, u64 now, u32 
 	slot->run_start_ns = 0;
 	slot->sched_cpu_ns = cpu_ns;
 	slot->state = state;
-	slot->owner = innermost_phase(slot);
-	if (slot->depth == 0 &&
-	    ((slot->flags & (FLAG_PARK | FLAG_POOL) && state == STATE_BLOCKED_FUTEX) ||
-	     (slot->flags & FLAG_POOL && state == STATE_BLOCKED_NETWORK)))
-		slot->owner = PHASE_IDLE;
+	slot->owner = resumed_owner(slot, state);
 	slot->status = THREAD_LIVE;
-	return 0;
+	return 1;
 }
 
 /* What the thread does now. */
@@ -164,15 +173,28 @@ static __always_inline void present_state(struct task_struct *task, struct wait 
 }
 
 /*
- * A thread that has no account yet. The switches before it has one are not seen, so its state is
- * looked at again afterwards: without that a thread that left its CPU in between would stay on it.
+ * The switches before an account is live are not seen, so the thread's state is looked at again
+ * afterwards: without that a thread that left its CPU in between would stay on it. Returns whether
+ * it was another one.
  */
+static __always_inline bool look_again(struct task_struct *task, struct thread_slot *slot,
+				       struct wait *wait)
+{
+	u32 before = wait->state;
+
+	if (slot->run_start_ns)
+		return false;
+	present_state(task, wait);
+	return wait->state != before &&
+	       __sync_val_compare_and_swap(&slot->state, before, wait->state) == before;
+}
+
+/* A thread that has no account yet. */
 static __always_inline void adopt(struct task_struct *task, struct wait *wait)
 {
-	bool serves =
-		!config.client && task->pid != task->tgid && wait->state <= STATE_BLOCKED_NETWORK;
-	u32 before = wait->state;
-	struct thread_slot *slot = open_account(task, bpf_ktime_get_ns(), before,
+	bool serves = !config.client && task->pid != task->tgid &&
+		      wait->state <= STATE_BLOCKED_NETWORK && !is_io_worker(task);
+	struct thread_slot *slot = open_account(task, bpf_ktime_get_ns(), wait->state,
 						serves ? PHASE_UNKNOWN : PHASE_BACKGROUND);
 
 	if (!slot) /* another one made it, and sees the thread end */
@@ -181,11 +203,18 @@ static __always_inline void adopt(struct task_struct *task, struct wait *wait)
 		close_account(task);
 		return;
 	}
-	if (slot->run_start_ns)
-		return;
-	present_state(task, wait);
-	if (wait->state != before)
-		__sync_val_compare_and_swap(&slot->state, before, wait->state);
+	look_again(task, slot, wait);
+}
+
+/* One whose account continues. */
+static __always_inline void resume(struct task_struct *task, struct thread_slot *slot,
+				   struct wait *wait)
+{
+	u64 cpu_ns = task->se.sum_exec_runtime;
+
+	if (resume_thread(slot, cpu_ns, bpf_ktime_get_ns(), wait->state) &&
+	    look_again(task, slot, wait))
+		slot->owner = resumed_owner(slot, wait->state);
 }
 
 /*
@@ -206,11 +235,11 @@ int each_thread(struct bpf_iter__task *ctx)
 			close_account(task);
 		return 0;
 	}
-	if (!slot && task->flags & TASK_EXITING)
+	if (!slot && (task->flags & TASK_EXITING || FAULT_NO_ACCOUNT(task)))
 		return 0;
 	present_state(task, &wait);
 	if (slot)
-		resume_thread(slot, task->se.sum_exec_runtime, bpf_ktime_get_ns(), wait.state);
+		resume(task, slot, &wait);
 	else
 		adopt(task, &wait);
 	return 0;

@@ -327,7 +327,9 @@ __noinline int change_base(struct thread_slot *slot, u64 now, u64 sp, u32 base, 
 	if (base == PHASE_CONNECT || (flags & FLAG_POOL && !config.flow))
 		slot->client_socket = 0; /* another one's, until its first command */
 	slot->base = base;
-	slot->flags = (slot->flags & ~(FLAG_AWAIT | FLAG_PARK | FLAG_POOL)) | flags;
+	/* A client may have broken off in its file: the server sends nothing then. */
+	u32 ended = FLAG_AWAIT | FLAG_PARK | FLAG_POOL | FLAG_RECEIVES | FLAG_RECEIVED;
+	slot->flags = (slot->flags & ~ended) | flags;
 	settle(slot, now);
 	return 0;
 }

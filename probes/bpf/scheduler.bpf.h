@@ -230,10 +230,12 @@ static __always_inline void switch_out(u64 *ctx, struct task_struct *task, struc
 	}
 	end_returned(slot, task, left);
 	classify_current(slot, &wait);
-	if (config.flow)
-		flow_wait(slot, wait.kind, left);
-	else if (config.covered_by_tracepoint)
+	if (config.flow) {
+		if (wait.state == STATE_BLOCKED_NETWORK && !awaits(slot))
+			flow_wait(slot, wait.kind, left);
+	} else if (config.covered_by_tracepoint) {
 		pending_wait(slot, wait.state, wait.kind, left);
+	}
 	slot->wait_start_ns = now;
 	if (bpf_core_field_exists(task->sched_info.run_delay))
 		slot->block_wait_ns = task->sched_info.run_delay;
@@ -258,6 +260,8 @@ static __always_inline void switch_in(struct task_struct *task, struct cpu_count
 	if (unlikely(slot->state >= STATE_BLOCKED_NETWORK)) {
 		bool is_known = bpf_core_field_exists(task->sched_info.last_queued);
 		woken_unseen(slot, now, is_known ? task->sched_info.last_queued : 0);
+	} else if (unlikely(slot->state == STATE_ON_CPU)) {
+		count_loss(LOSS_SWITCH_MISSED); /* it left, some time since the last charge */
 	}
 	charge(slot, now);
 	slot->state = STATE_ON_CPU;

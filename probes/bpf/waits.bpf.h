@@ -136,7 +136,7 @@ static __always_inline void classify_wait(struct task_struct *task, struct threa
 					  struct wait *wait)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	s64 number = SYSCALL_NUMBER(regs);
+	s64 number = is_io_worker(task) ? -1 : SYSCALL_NUMBER(regs);
 	u32 kind = WAIT_OTHER;
 
 	wait->condition = false;
@@ -179,8 +179,11 @@ static __always_inline void walk_wait(void *ctx, struct thread_slot *slot)
 	slot->wait_weight = mask + 1;
 	slot->wait_kernel_stack =
 		walks_by_tables() ? walk_kernel(ctx, WALKER_WAIT) : walk_stack(ctx, 0);
-	slot->wait_user_stack =
-		walks_by_tables() ? walk_waiting() : walk_stack(ctx, BPF_F_USER_STACK);
+	if (is_io_worker(bpf_get_current_task_btf()))
+		slot->wait_user_stack = -1; /* it has none */
+	else
+		slot->wait_user_stack =
+			walks_by_tables() ? walk_waiting() : walk_stack(ctx, BPF_F_USER_STACK);
 	slot->flags |= FLAG_WAIT_STACK;
 }
 

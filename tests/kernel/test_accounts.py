@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import Loss, ProcessClock, System, Thread
+from tlstax.collectors.capture.schema import Ledger, Loss, ProcessClock, System, Thread
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.tests.loader.native import Engine, Options
 from tlstax.tests.safe_programs import safe_programs
@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 REUSED_TID, REUSED_NS = 31_999, 20_000_000
 PATIENCE_S = 60.0
+READS_S, IDLE_S = 0.4, 2.4
 SHORT_LIVED = 12_000
 MANY, ROOM, BESIDE = 5000, 1000, 500
 RSS_MOST_BYTES = 160 << 20
@@ -185,10 +186,10 @@ def test_a_thread_id_that_is_used_again_has_two_accounts(crowd: Crowd) -> None:
 
 @contextmanager
 def recorded(
-    crowd: Crowd, tlstax: list[str], capture: Path, *more: str
+    pid: int, tlstax: list[str], capture: Path, *more: str
 ) -> Iterator["subprocess.Popen[str]"]:
     """`tlstax attach`, from when it is attached; it ends with the block."""
-    command = [*tlstax, "attach", str(crowd.pid), "--quiet", "--budget", "none", "-o", str(capture)]
+    command = [*tlstax, "attach", str(pid), "--quiet", "--budget", "none", "-o", str(capture)]
     with subprocess.Popen([*command, *more], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert "attached to" in process.stderr.readline()
@@ -204,7 +205,7 @@ def test_five_thousand_threads_have_an_account_each(
     # The room follows from how many files the process may open, as a connection needs one.
     resource.prlimit(crowd.pid, resource.RLIMIT_NOFILE, (2 * MANY, 2 * MANY))
     crowd.do("+", MANY // 2)
-    with recorded(crowd, tlstax, tmp_path / "a"):
+    with recorded(crowd.pid, tlstax, tmp_path / "a"):
         crowd.do("+", MANY // 2)
         for _ in range(4):
             crowd.do("!", 200)
@@ -217,12 +218,45 @@ def test_five_thousand_threads_have_an_account_each(
     assert rss_bytes < RSS_MOST_BYTES
 
 
+def test_a_thread_that_the_kernel_does_not_announce_has_an_account_before_long(
+    spawn: Callable[..., "subprocess.Popen[bytes]"], repository: Path, tlstax: list[str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """As those that io_uring makes of a process: no event tells of their birth."""
+    program = [repository / "tests/testprogs/bin/uring"]
+    reader = spawn(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    assert reader.stdin is not None
+    assert reader.stdout is not None
+    if not reader.stdout.readline():
+        pytest.skip("this kernel lacks io_uring")
+    tasks = Path(f"/proc/{reader.pid}/task")
+    with recorded(reader.pid, tlstax, tmp_path / "a", "--window", "200ms"):
+        end_s = time.monotonic() + READS_S
+        while time.monotonic() < end_s:
+            reader.stdin.write(b"r 100\n")
+            reader.stdout.readline()
+        time.sleep(IDLE_S)
+        tids = {int(path.name) for path in tasks.iterdir()}
+    assert len(tids) > 1, "it has no such thread"
+    with CaptureReader.open(tmp_path / "a") as capture:
+        assert {row.tid for row in capture.rows(Thread)} >= tids
+        (*_, clock) = capture.rows(ProcessClock)
+        ids = {row.thread_id for row in capture.rows(Thread) if row.tid != reader.pid}
+        cells = [row for row in capture.rows(Ledger) if row.thread_id in ids]
+    assert clock.thread_count == clock.account_count == len(tids)
+    assert {row.phase for row in cells} == {"background"}
+    asleep = Counter[str]()
+    for row in cells:
+        asleep[row.state] += row.time_ns
+    assert asleep["blocked_disk"] < 0.1 * asleep["blocked_other"], "it has no system call"
+
+
 @pytest.mark.timing
 def test_threads_that_end_make_room_long_before_the_window_ends(
     crowd: Crowd, tlstax: list[str], tmp_path: Path
 ) -> None:
     """A server with a thread for each connection would else lose all but the first of a window."""
-    with recorded(crowd, tlstax, tmp_path / "a", "--window", "1m", "--max-threads", "4096"):
+    with recorded(crowd.pid, tlstax, tmp_path / "a", "--window", "1m", "--max-threads", "4096"):
         start_s = time.monotonic()
         for thousands in range(SHORT_LIVED // 1000):
             time.sleep(max(0, start_s + thousands / 5 - time.monotonic()))  # 5,000 a second
@@ -239,7 +273,7 @@ def test_beyond_the_room_the_head_of_the_report_has_number_and_cpu_time(
     crowd: Crowd, tlstax: list[str], tmp_path: Path
 ) -> None:
     crowd.do("+", ROOM - 1)
-    with recorded(crowd, tlstax, tmp_path / "a", "--max-threads", str(ROOM)):
+    with recorded(crowd.pid, tlstax, tmp_path / "a", "--max-threads", str(ROOM)):
         with_room = crowd.tids()
         crowd.do("+", BESIDE)
         for _ in range(4):

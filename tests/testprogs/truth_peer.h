@@ -24,14 +24,15 @@ struct peer {
 	int asking; /* pipe */
 };
 
-/* A message of the client's: a head of four bytes, as a packet of MySQL's has, and a byte. */
-enum { HEAD_BYTES = 4 };
-static const char message[HEAD_BYTES + 1] = {1, 0, 0, 0, '!'};
+/* A message of the client's: a head of four bytes, as a packet of MySQL's has, and two more. */
+enum { HEAD_BYTES = 4, BODY_BYTES = 2 };
+static const char message[HEAD_BYTES + BODY_BYTES] = {BODY_BYTES, 0, 0, 0, '!', '!'};
 
 struct request {
 	uint64_t delay_ns;
 	uint64_t drain_bytes; /* 0: answer with a message instead */
-	uint64_t late_ns;     /* the message's body comes so much after its head */
+	uint64_t late_ns;     /* the end of the message comes so much after its beginning */
+	uint64_t late_bytes;
 };
 
 static inline int listen_on_loopback(uint16_t *port)
@@ -80,16 +81,15 @@ static inline int accept_one(int listener)
 	return fd;
 }
 
-static inline bool send_message(int fd, uint64_t late_ns)
+static inline bool send_message(int fd, const struct request *request)
 {
-	size_t head_bytes = late_ns ? HEAD_BYTES : sizeof(message);
-	size_t left_bytes = sizeof(message) - head_bytes;
+	size_t left_bytes = request->late_bytes, first_bytes = sizeof(message) - left_bytes;
 
-	if (send(fd, message, head_bytes, MSG_NOSIGNAL) != (ssize_t)head_bytes)
+	if (send(fd, message, first_bytes, MSG_NOSIGNAL) != (ssize_t)first_bytes)
 		return false;
-	doze(late_ns);
+	doze(request->late_ns);
 	return !left_bytes ||
-	       send(fd, message + head_bytes, left_bytes, MSG_NOSIGNAL) == (ssize_t)left_bytes;
+	       send(fd, message + first_bytes, left_bytes, MSG_NOSIGNAL) == (ssize_t)left_bytes;
 }
 
 static inline void serve_requests(int fd, int asked)
@@ -105,7 +105,7 @@ static inline void serve_requests(int fd, int asked)
 				return;
 			left -= (uint64_t)got;
 		}
-		if (!request.drain_bytes && !send_message(fd, request.late_ns))
+		if (!request.drain_bytes && !send_message(fd, &request))
 			return;
 	}
 }
@@ -151,7 +151,7 @@ static inline void ask_for(const struct peer *peer, const struct request *reques
 
 static inline void ask(const struct peer *peer, uint64_t delay, uint64_t drain_bytes)
 {
-	struct request request = {delay, drain_bytes, 0};
+	struct request request = {delay, drain_bytes, 0, 0};
 	ask_for(peer, &request);
 }
 

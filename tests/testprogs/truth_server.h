@@ -70,7 +70,8 @@ static void answer(struct server *server)
 static void receive_from(int fd)
 {
 	char bytes[HEAD_BYTES];
-	if (recv(fd, bytes, HEAD_BYTES, 0) != HEAD_BYTES || recv(fd, bytes, 1, 0) != 1)
+	if (recv(fd, bytes, HEAD_BYTES, 0) != HEAD_BYTES ||
+	    recv(fd, bytes, BODY_BYTES, 0) != BODY_BYTES)
 		die("recv");
 }
 
@@ -184,7 +185,7 @@ PHASE_CALL void tt_dispatch_command(struct server *server, enum command command)
 		begin(COMMAND);
 		ask(&server->peer, unit_ns, 0);
 		if (read(server->peer.fd, bytes, HEAD_BYTES) != HEAD_BYTES ||
-		    read(server->peer.fd, bytes, 1) != 1)
+		    read(server->peer.fd, bytes, BODY_BYTES) != BODY_BYTES)
 			die("read");
 		end_untold();
 		answer(server);

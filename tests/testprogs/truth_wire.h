@@ -10,6 +10,8 @@
 
 #include "truth_server.h"
 
+#include <sys/uio.h>
+
 enum wire {
 	SHORT_RESULT,
 	RECORDS,	   /* a result in many records, with work between them */
@@ -24,6 +26,8 @@ enum wire {
 	REMOTE_AFTER,	   /* answers, is a client of another server then, and sends nothing more */
 	WIRES,		   /* what follows is not in the round of all: only sockets tell it so */
 	LATE_BODY = WIRES, /* the body of the client's message comes some time after its head */
+	LATE_END,	   /* the last byte does; received by a call that tells no size */
+	PEEKED,		   /* the server looks whether there is a message before it takes it */
 };
 
 struct writing {
@@ -137,6 +141,21 @@ PHASE_CALL void tt_dispatch_wire(struct server *server, enum wire wire)
 
 enum reading { BLOCKS, POLLS, BUFFERED };
 
+static void receive_body(int fd, enum wire wire)
+{
+	char bytes[BODY_BYTES];
+	struct iovec left = {bytes, BODY_BYTES};
+
+	while (left.iov_len) {
+		ssize_t got = wire == LATE_END ? readv(fd, &left, 1)
+					       : recv(fd, left.iov_base, left.iov_len, 0);
+		if (got <= 0)
+			die("recv");
+		left.iov_base = (char *)left.iov_base + got;
+		left.iov_len -= (size_t)got;
+	}
+}
+
 /* Reads a command: in a call that blocks, or with an attempt first; or it was read with another. */
 PHASE_CALL void tt_read_wire(struct server *server, enum wire wire, enum reading reading)
 {
@@ -146,11 +165,13 @@ PHASE_CALL void tt_read_wire(struct server *server, enum wire wire, enum reading
 
 	books.count[RECORD_READ]++;
 	begin(RECORD_READ);
+	if (wire == PEEKED && recv(server->peer.fd, bytes, HEAD_BYTES, MSG_PEEK) != HEAD_BYTES)
+		die("recv");
 	while (reading != BUFFERED && recv(server->peer.fd, bytes, HEAD_BYTES, flags) != HEAD_BYTES)
 		if (!flags || errno != EAGAIN || poll(&ready, 1, -1) != 1)
 			die("recv");
-	if (reading != BUFFERED && recv(server->peer.fd, bytes, 1, 0) != 1)
-		die("recv");
+	if (reading != BUFFERED)
+		receive_body(server->peer.fd, wire);
 	end_wait(RECORD_READ, IDLE, NETWORK);
 	uint64_t received_ns = books.last_wall_ns;
 	books.answered_ns = 0;
@@ -166,9 +187,11 @@ PHASE_CALL void tt_read_wire(struct server *server, enum wire wire, enum reading
 static void serve_commands(struct server *server, enum wire wire, enum reading reading,
 			   bool already)
 {
-	struct request late = {server->unit_ns, 0, server->unit_ns};
+	struct request late = {server->unit_ns, 0, server->unit_ns, BODY_BYTES};
 
-	if (!already && wire == LATE_BODY)
+	if (wire == LATE_END)
+		late.late_bytes = 1;
+	if (!already && (wire == LATE_BODY || wire == LATE_END))
 		ask_for(&server->peer, &late);
 	else if (!already)
 		ask(&server->peer, server->unit_ns, 0);

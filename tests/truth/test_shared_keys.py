@@ -35,13 +35,26 @@ def test_each_counted_map_is_filled_in_that_way(repository: Path) -> None:
     assert seen == COUNTED
 
 
-def test_an_account_is_made_once_and_a_slot_taken_once(repository: Path) -> None:
-    """Accounts, slots in use, and whether the other CPU came and has another slot."""
+def said_of_accounts(repository: Path) -> dict[str, str]:
+    """What the program says of each case."""
     program = repository / "tests/testprogs/bin/accounts"
     said = subprocess.check_output([program], text=True)
-    assert dict(line.split(" ", 1) for line in said.splitlines()) == {
-        "one-thread": "1 1 right",
-        "two-threads": "2 2 right",
-        "two-fresh": "2 2 right",
-        "two-recycled": "2 2 right",
-    }
+    return dict(line.split(" ", 1) for line in said.splitlines())
+
+
+def test_an_account_is_made_once_and_a_slot_taken_once(repository: Path) -> None:
+    """Accounts, slots in use, and whether the other CPU came and has another slot."""
+    said = said_of_accounts(repository)
+    assert said["one-thread"] == "1 1 right"
+    for what in "two-threads", "two-fresh", "two-recycled":
+        assert said[what] == "2 2 right"
+
+
+def test_a_thread_that_leaves_its_cpu_while_its_account_is_resumed_sleeps_in_it(
+    repository: Path,
+) -> None:
+    """Its switch is not seen: else all of its sleep would be time on a CPU."""
+    said = said_of_accounts(repository)
+    assert said["stays"] == "on-cpu busy"
+    assert said["leaves"] == "asleep busy"
+    assert said["leaves-parked"] == "asleep idle"

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 Compare = Callable[..., dict[str, tuple[float, float]]]
 ROUNDS = 4
 UNIT_MS = 10
-SHORT_RESULT, RECORDS, CLOSE, REMOTE_AFTER, LATE_BODY = 1, 2, 4, 11, 12
+SHORT_RESULT, RECORDS, CLOSE, REMOTE_AFTER, LATE_BODY, LATE_END, PEEKED = 1, 2, 4, 11, 12, 13, 14
 BY_SOCKETS = [name for name in WAYS if name.endswith("flow")]
 
 
@@ -43,7 +43,9 @@ def test_every_talk_with_the_client_is_counted(measure: Callable[..., Any], tmp_
 
 @pytest.mark.timing(emulated=True)
 @pytest.mark.parametrize("measure", BY_SOCKETS, indirect=True)
-@pytest.mark.parametrize("way", [SHORT_RESULT, RECORDS, CLOSE, REMOTE_AFTER, LATE_BODY])
+@pytest.mark.parametrize(
+    "way", [SHORT_RESULT, RECORDS, CLOSE, REMOTE_AFTER, LATE_BODY, LATE_END, PEEKED]
+)
 def test_a_latency_ends_with_the_answer_and_lacks_every_wait_for_the_client(
     measure: Callable[..., Any], tmp_path: Path, way: int
 ) -> None:

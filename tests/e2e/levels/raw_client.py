@@ -16,14 +16,16 @@ from typing import Final
 from tlstax.workloads.servers.mariadb import PrivateServer
 
 QUIT, QUERY, PING, PREPARE, EXECUTE, LONG_DATA, CLOSE = 1, 3, 14, 22, 23, 24, 25
-LONG_PASSWORD, PROTOCOL_41, USE_TLS, SECURE_CONNECTION, PLUGIN_AUTH = (
+LONG_PASSWORD, LOCAL_FILES, PROTOCOL_41, USE_TLS, SECURE_CONNECTION, PLUGIN_AUTH = (
     1,
+    1 << 7,
     1 << 9,
     1 << 11,
     1 << 15,
     1 << 19,
 )
-ERROR, SWITCH, MORE = 0xFF, 0xFE, 0x01
+ERROR, SWITCH, FILE, MORE = 0xFF, 0xFE, 0xFB, 0x01
+PACKET_MOST_BYTES: Final = 0xFFFFFF
 FULL_AUTHENTICATION: Final = b"\4"
 PATIENCE_S: Final = 60
 YASSL_CIPHERS: Final = "AES256-SHA:AES128-SHA:@SECLEVEL=0"
@@ -48,8 +50,10 @@ def scramble_sha2(password: bytes, nonce: bytes) -> bytes:
 
 
 def packet(content: bytes, number: int = 0) -> bytes:
-    """A packet of the protocol."""
-    return struct.pack("<I", len(content))[:3] + bytes((number,)) + content
+    """A packet of the protocol. What is as long as one can be goes on in another one."""
+    first, rest = content[:PACKET_MOST_BYTES], content[PACKET_MOST_BYTES:]
+    done = struct.pack("<I", len(first))[:3] + bytes((number,)) + first
+    return done if len(first) < PACKET_MOST_BYTES else done + packet(rest, number + 1)
 
 
 def query(text: str) -> bytes:
@@ -74,7 +78,7 @@ class RawClient:
         at += 8 + 1 + 2 + 1 + 2 + 2 + 1 + 10
         nonce += greeting[at : at + 12]
         plugin = greeting[at + 13 :].split(b"\0")[0] or b"mysql_native_password"
-        flags = LONG_PASSWORD | PROTOCOL_41 | SECURE_CONNECTION | PLUGIN_AUTH
+        flags = LONG_PASSWORD | LOCAL_FILES | PROTOCOL_41 | SECURE_CONNECTION | PLUGIN_AUTH
         if context:
             flags |= USE_TLS
         head = struct.pack("<IIB23x", flags, 1 << 24, 33)
@@ -131,6 +135,12 @@ class RawClient:
         """A statement that is answered by one packet."""
         self.send(query(text))
         self.await_answers(1)
+
+    def begin_file(self, table: str) -> None:
+        """A statement that reads a file of this client, which is sent in packets from number 2."""
+        self.send(query(f"LOAD DATA LOCAL INFILE 'rows' INTO TABLE {table}"))
+        _, said = self._read()
+        assert said[0] == FILE, said
 
     def prepare(self, text: str) -> int:
         """A statement with one parameter and no columns; its number."""

@@ -21,6 +21,7 @@ from tlstax.tests.e2e.levels.raw_client import (
     CLOSE,
     EXECUTE,
     LONG_DATA,
+    PACKET_MOST_BYTES,
     RawClient,
     packet,
     query,
@@ -28,6 +29,7 @@ from tlstax.tests.e2e.levels.raw_client import (
 )
 from tlstax.tests.e2e.recording.test_statements import POOL
 from tlstax.workloads.servers.catalogue import find_kind
+from tlstax.workloads.servers.configuration import DATABASE
 from tlstax.workloads.servers.lab_server import open_server
 from tlstax.workloads.servers.mariadb import PrivateServer
 from tlstax.workloads.servers.request import ServerRequest
@@ -42,9 +44,12 @@ SERVERS: Final = os.environ.get("TLSTAX_SERVERS", "mariadb").split()
 YASSL: Final = ("mysql56", "mysql57", "mariadb102")
 TLS_1_0: Final = ("tls_version = TLSv1.0", "ssl_cipher = AES256-SHA:@SECLEVEL=0")
 WORK: Final = "DO SLEEP(0.002)"
-TIMES, AT_ONCE = 10, 5
+TIMES, AT_ONCE, LONG_TIMES = 10, 5, 2
 PAUSE_S, IDLE_S = 0.003, 0.3
 SMALL, LARGE = 100, 5000
+OPTIONS: Final = ("local_infile = ON", "max_allowed_packet = 64M", "thread_cache_size = 1")
+POOL_GROUPS: Final = 2
+FILE: Final = f"{DATABASE}.rows_of_a_file"
 
 
 class Watched(NamedTuple):
@@ -70,7 +75,7 @@ def watching(request: pytest.FixtureRequest) -> Iterator[Watched]:
     """Each server, and MariaDB's pool of threads."""
     is_pool = request.param == "pool"
     name = "mariadb" if is_pool else request.param
-    asked = ServerRequest(options=POOL if is_pool else ())
+    asked = ServerRequest(options=(*OPTIONS, *(POOL if is_pool else ())))
     with open_server(find_kind(name), asked) as server, watched(server.pid) as observe:
         yield Watched(server, observe, name in YASSL, is_pool)
 
@@ -214,6 +219,51 @@ def test_waiting_for_a_client_that_says_no_goodbye_is_idling(
         assert seen.counts["disconnect"] >= 1
         assert sum(seen.cells["idle", f"blocked_{of}"] for of in ("network", "futex")) > 0.25e9
         assert seen.cells["command", "blocked_network"] == 0
+
+
+@pytest.mark.parametrize("arm", ["tls", "plaintext"])
+def test_a_client_that_breaks_off_in_its_file_leaves_nothing_to_the_next_one(
+    watching: Watched, arm: str
+) -> None:
+    """Which is served by the same thread: the server keeps one, and the pool one of each group."""
+    with closing(watching.connect(arm)) as client:
+        client.ask(f"CREATE TABLE IF NOT EXISTS {FILE} (id INT)")
+
+    def work() -> None:
+        for _ in range(POOL_GROUPS):
+            client = watching.connect(arm)
+            client.begin_file(FILE)
+            client.send(packet(b"1\n", 2))
+            time.sleep(PAUSE_S)
+            client.break_off()
+            time.sleep(IDLE_S)
+        for _ in range(POOL_GROUPS):
+            with closing(watching.connect(arm)) as client:
+                for _ in range(TIMES):
+                    time.sleep(PAUSE_S)
+                    client.ask(WORK)
+            time.sleep(IDLE_S)
+
+    both = watching.observe(work)
+    assert both.record.counts["command"] > POOL_GROUPS * TIMES
+    assert both.flow.counts["command"] == both.record.counts["command"]
+
+
+@pytest.mark.parametrize("arm", ["tls", "plaintext"])
+@pytest.mark.parametrize("length", [PACKET_MOST_BYTES, 17 << 20], ids=["empty-end", "long-end"])
+def test_a_query_in_two_packets_is_one_command(watching: Watched, length: int, arm: str) -> None:
+    """The second one is empty if all of it fits into the first."""
+    before, behind = "DO LENGTH('", "')"
+    text = before + "x" * (length - len(query(before + behind)) + 4) + behind
+    assert len(query(text)) == length + 8
+    with closing(watching.connect(arm)) as client:
+
+        def work() -> None:
+            for _ in range(LONG_TIMES):
+                client.ask(text)
+
+        both = watching.observe(work)
+    assert both.record.counts["command"] == both.flow.counts["command"] == LONG_TIMES
 
 
 @pytest.mark.parametrize("arm", ["tls", "plaintext"])

@@ -39,7 +39,7 @@ SECONDS = range(1, 13)
 PER_SECOND = 50
 Cells = Mapping[tuple[str, str], int]
 RECORDS = ("record_read", "record_write")
-TOLD = {"record_read": 9001, "record_write": 9002}
+TOLD = {"record_read": 9_000_001, "record_write": 9_000_002}
 """Frames by which a sample in a command tells that it reads or answers."""
 
 
@@ -146,7 +146,7 @@ def as_recorded(rows: tables.Tables) -> tables.Tables:
     for row in rows.samples:
         if row.phase in RECORDS:
             ids = f"{by_stack.get(row.user_stack_id or -1, '')} {TOLD[row.phase]}".strip()
-            number = told.setdefault(ids, 9000 + len(told))
+            number = told.setdefault(ids, 9_000_000 + len(told))
             row = row._replace(phase="command", user_stack_id=number)
         samples.append(row)
     return replace(

@@ -18,7 +18,8 @@ from tlstax.analysis.rows import ledger, tables
 from tlstax.analysis.whatif import no_tls
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Ledger
-from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS
+from tlstax.tests.unit.findings.loads import as_recorded
 
 DEMO = Path(__file__).resolve().parents[3] / "docs/demo/demo.tlstax"
 
@@ -104,6 +105,32 @@ def test_a_level_without_records_is_refused(rows: tables.Tables) -> None:
     flow = replace(rows, phase_counts=[r for r in rows.phase_counts if r.phase not in records])
     with pytest.raises(TlstaxError, match="boundaries of records"):
         no_tls.without_tls(part(flow, "read_only/tls"))
+
+
+def as_flow(rows: tables.Tables) -> tables.Tables:
+    """The same as level `flow` records it: what a command does has one phase."""
+    levels = {row.window_id: "flow" for row in rows.windows if row.level in LEDGER_LEVELS}
+    windows = [row._replace(level=levels.get(row.window_id, row.level)) for row in rows.windows]
+    return as_recorded(replace(rows, windows=windows))
+
+
+@pytest.mark.parametrize("name", ["connect", "point_select", "read_only"])
+def test_level_flow_tells_it_by_the_samples_of_commands(rows: tables.Tables, name: str) -> None:
+    exact = no_tls.parts_of(part(rows, f"{name}/tls"))
+    side = part(as_flow(rows), f"{name}/tls")
+    split = no_tls.parts_of(side)
+    assert float(split.now[0]) == pytest.approx(float(exact.now[0]), rel=0.01)
+    if name != "connect":  # of which records are little
+        assert (1 - no_tls.SPLIT_UNSURE) * float(split.records[0]) < float(exact.records[0])
+        assert float(exact.records[0]) < 2 * float(split.records[0]), "not the most, see Spill"
+    assert float(split.handshake[0]) == pytest.approx(float(exact.handshake[0]))
+    made = no_tls.without_tls(side)
+    assert no_tls.OF_SAMPLES in made.assumptions
+    then = made.forecasts[0].then
+    assert then is not None
+    assert then.low_ns is not None
+    assert then.high_ns is not None
+    assert then.low_ns < cpu_per_operation(part(rows, f"{name}/plaintext")) < then.high_ns
 
 
 def test_it_is_asked_for_alone(capsys: pytest.CaptureFixture[str]) -> None:
