@@ -155,8 +155,7 @@ LOSS_KINDS = (
     LossKind(
         "switch_missed",
         "the kernel did not report that a thread was woken, or was given a CPU",
-        "its times since then are taken from the scheduler, which lags by some microseconds; of a "
-        "thread that left its CPU unseen, the time until it came back counts as on it",
+        "its times since then are the scheduler's, some microseconds late; on its CPU if it left it",
     ),
     LossKind(
         "recorder_starved",
