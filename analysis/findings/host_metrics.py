@@ -12,13 +12,12 @@ def add_host(found: Metrics, blocks: Blocks) -> None:
     for name in ("idle", "steal"):
         share = ratio(blocks.sums(f"host:{name}"), blocks.sums("host:all"))
         found[f"host_{name}_share"] = blocks.metric(share)
-    # Of the time in which something was to run, the hypervisor took this part; the server's threads
-    # count it as running.
-    taken = blocks.sums("host:steal")
-    wanted = ratio(taken, taken + blocks.sums("host:busy"))
+    # The server's threads count it as running. How much the host's share is of them, it does not
+    # tell: what waits for its turn on a CPU while the hypervisor has it is not charged with it.
+    taken = ratio(blocks.sums("account:stolen"), blocks.sums("account:on_cpu"))
     running = blocks.sums(*blocks.matching(lambda phase, state: state == "on_cpu"))
     served = blocks.sums(*blocks.matching(lambda phase, state: True))
-    found["stolen_share"] = blocks.metric(wanted * ratio(running, served))
+    found["stolen_share"] = blocks.metric(np.clip(taken, 0.0, 1.0) * ratio(running, served))
     time_ns, own = blocks.sums("host:time"), blocks.sums("host:target")
     others = np.maximum(0.0, blocks.sums("host:busy") - own)
     known = own[0] > 0

@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+from tlstax.analysis.rows.closure_counts import spans
 from tlstax.analysis.rows.coverage import HANDSHAKE_LEVELS
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.rows.window_units import without_fragments
@@ -234,6 +235,18 @@ def add_host(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:
     for window in tables.windows:
         if window.window_id in everywhere:
             add("host:time", everywhere[window.window_id], window.end_ns - window.start_ns)
+
+
+def add_stolen(add: Add, block_of: Mapping[int, int], tables: Tables) -> None:
+    """The time of the server's threads on CPUs, and what of it the scheduler charges to nobody."""
+    for span in spans(tables):
+        for window in span.windows:
+            block = block_of.get(window.window_id)
+            if block is None or not span.observed_ns:
+                continue
+            part = (window.end_ns - window.start_ns) / span.observed_ns
+            add("account:stolen", block, span.row.steal_ns * part)
+            add("account:on_cpu", block, (span.row.account_cpu_ns + span.row.steal_ns) * part)
 
 
 def add_row_locks(add: Add, block_of: Mapping[int, int], part: Group, tables: Tables) -> None:

@@ -179,6 +179,7 @@ def fill(
     throughout.add_timers(blocks.add, everywhere, tables)
     throughout.add_outcomes(blocks.add, everywhere, tables)
     throughout.add_host(blocks.add, everywhere, tables)
+    throughout.add_stolen(blocks.add, block_of, tables)
     work_series.add_all_samples(blocks.add, everywhere, windows.counts, windows.works)
     socket_series.add_sockets(blocks.add, everywhere, block_of, tables)
     throughout.add_counters(blocks.add, block_of, part, tables)

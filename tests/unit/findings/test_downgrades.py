@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The key by its certificate, versions and ciphers older than the server's, stolen CPU time."""
 
-from dataclasses import replace
-
 import pytest
 
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Frame, SampleStack, Stack, Status
-from tlstax.tests.unit.findings.loads import MODES, MS, S, dense, found, load, sentence, storm
+from tlstax.tests.unit.findings.loads import MODES, MS, S, dense, found, sentence, storm
 
 
 def certified(rows: Tables, key: str) -> Tables:
@@ -110,19 +108,3 @@ def test_aes_cbc_is_named_where_encrypting_takes_the_time(
         text = sentence(rows, "cipher_downgrade")
         assert "agree on such a suite (in use: " in text
         assert "records of all connections" in text
-
-
-@MODES
-@pytest.mark.parametrize(("stolen", "expected"), [(0.5, True), (0.02, False)])
-def test_stolen_time_is_a_part_of_what_seems_to_run(
-    mode: str, stolen: float, expected: bool
-) -> None:
-    rows = load(mode, {("command", "on_cpu"): S // 2, ("command", "blocked_lock"): S // 10},
-                {"command": 1000})  # fmt: skip
-    rows.system = [row._replace(cpu_steal_ns=int(row.cpu_user_ns * stolen)) for row in rows.system]
-    assert ("steal" in found(rows)) is expected
-    idle = replace(rows, ledger=[
-        row._replace(time_ns=row.time_ns // 100) if row.state == "on_cpu" else row
-        for row in rows.ledger
-    ])  # fmt: skip
-    assert "steal" not in found(idle)
