@@ -108,7 +108,7 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
     both = _end_to_end(parts, whole, counts, resolved, rules)
     found, note = gathered.findings_of(parts, tables, counts, resolved, rules)
     answer = sentences.answer(comparisons, bars, compositions, tables_of, both)
-    if without := [text for part in parts if (text := _without_tls(part, tables))]:
+    if without := [text for part in parts if (text := _without_tls(part, tables, rules))]:
         answer = dataclasses.replace(answer, details=[*answer.details, *without])
     return Document(
         version=DOCUMENT_VERSION,
@@ -139,17 +139,16 @@ def explain(tables: Tables, taxonomy: Taxonomy | None = None) -> Document:
     )
 
 
-def _without_tls(part: Group, tables: Tables) -> str:
+def _without_tls(part: Group, tables: Tables, taxonomy: Taxonomy) -> str:
     """What a server without a plaintext arm would spend without TLS; "" where there is no TLS."""
     side = RecordingSelection("the recording", tables, part)
-    if part.runs or not side.phase_counts.get("handshake", side.phase_counts.get("command", 0)):
+    if part.runs:
         return ""
     try:
-        return no_tls.without_tls(side).sentence
-    except no_tls.NoTlsError:
-        return ""
+        return no_tls.without_tls(side, taxonomy=taxonomy).sentence
     except TlstaxError as error:
-        return f"What it would cost without TLS is not told: {error.why}."
+        shakes = side.phase_counts.get("handshake", 0)
+        return f"What it would cost without TLS is not told: {error.why}." if shakes else ""
 
 
 def _end_to_end(

@@ -147,6 +147,8 @@ def _add_ledger(found: Metrics, blocks: Blocks, served: Floats, operations: Floa
             time_ns = time_ns * np.nan_to_num(np.where(np.isnan(part), part[0], part))
         if name == "connecting_network":
             time_ns = np.maximum(0.0, time_ns - client_waits.not_client(blocks))
+        if name in ("commit", "other_servers"):
+            time_ns = time_ns + (1 if name == "other_servers" else -1) * _followed(blocks)
         with_queue = time_ns
         if name in COMPUTED:
             with_queue = time_ns + ratio(time_ns, computed) * queued
@@ -154,6 +156,16 @@ def _add_ledger(found: Metrics, blocks: Blocks, served: Floats, operations: Floa
         found[f"{name}_share"] = blocks.metric(np.minimum(1.0, ratio(with_queue, served)))
         whole = time_ns if len(per) == len(time_ns) else time_ns[:1]
         found[f"{name}_ns"] = blocks.metric(ratio(whole, per))
+
+
+def _followed(blocks: Blocks) -> Floats:
+    """Waits of commits for the one that leads their group, where it waits for other servers.
+
+    Only the leader's stack tells what for: the others are split as leaders and single ones are.
+    """
+    others, disk = blocks.sums("wait:other_servers"), blocks.sums("wait:commit_disk")
+    part = np.nan_to_num(ratio(others, others + disk))
+    return part * np.maximum(0.0, blocks.sums("wait:commit") - disk)
 
 
 def _parts(blocks: Blocks) -> dict[str, tuple[str, ...]]:

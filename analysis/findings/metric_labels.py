@@ -85,7 +85,7 @@ LABELS: Final[Mapping[str, Label]] = {
         for name, text, at in _LEDGER
     },
     "client_rtt_ns": Label(
-        "the least round trip to clients, by TCP, mean of connections", "ns", "ledger"
+        "the least round trip to clients that connect, by TCP, mean", "ns", "ledger"
     ),
     "round_trips_count": Label(
         "waits for the client while it connects, as a multiple of that round trip",

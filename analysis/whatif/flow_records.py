@@ -7,9 +7,10 @@ to, and the calibration stretches correct their shares where there are enough.
 
 from dataclasses import replace
 
+from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.classify import command_split
 from tlstax.analysis.classify.composition import Stacks
-from tlstax.analysis.classify.taxonomy import builtin
+from tlstax.analysis.classify.taxonomy import Taxonomy
 from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.findings import flow_commands
 from tlstax.analysis.findings.flow_commands import TDE, Windows
@@ -25,14 +26,18 @@ def is_split(side: RecordingSelection) -> bool:
     return side.windows_levels == {"flow"}
 
 
-def with_records(side: RecordingSelection) -> RecordingSelection:
-    """The side with the phases that samples tell; the same one where records have their own."""
+def with_records(side: RecordingSelection, taxonomy: Taxonomy) -> RecordingSelection:
+    """The side with the phases that samples tell; the same one where records have their own.
+
+    Raises TlstaxError (CAPTURE) where most samples of commands have no stack.
+    """
     if not is_split(side):
         return side
     tables = side.tables
+    _refuse_without_stacks(side)
     stacks = Stacks(tables.frames, tables.stacks, tables.inlined)
     before = Windows(ledger.by_window(tables.ledger), {}, {})
-    after = flow_commands.split(before, side.group, tables, stacks, builtin())
+    after = flow_commands.split(before, side.group, tables, stacks, taxonomy)
     rows: list[Ledger] = []
     for row in tables.ledger:
         was, now = before.sums[row.window_id], after.sums[row.window_id]
@@ -49,3 +54,16 @@ def with_records(side: RecordingSelection) -> RecordingSelection:
     samples = columns_of(tables.samples).of_windows(at_flow)
     samples = samples.in_phases(lambda place: flow_commands.phase_of(place, stacks))
     return replace(side, tables=replace(tables, ledger=rows, samples=samples))
+
+
+def _refuse_without_stacks(side: RecordingSelection) -> None:
+    samples = [row for row in side.tables.samples if row.phase == _COMMAND[0]]
+    without = sum(row.sample_count for row in samples if row.user_stack_id is None)
+    if 2 * without > sum(row.sample_count for row in samples):
+        raise TlstaxError(
+            f"cannot tell what {side.label} would cost without TLS",
+            "most CPU samples of its commands have no stack, so that encrypting is not told from "
+            "executing queries",
+            "Record with stacks of user code, or at --level record",
+            ExitCode.CAPTURE,
+        )

@@ -122,7 +122,9 @@ class Sockets:
                 ) from error
             sums = growth(self._last, served, self._quiet)
             self._quiet.clear()
-        round_trips_us = [one.least_rtt_us for one in served if one.least_rtt_us]
+        # Of new connections: long-lived ones, of a pool near by, say nothing of who connects.
+        fresh = (one for one in served if one.cookie not in self._last)
+        round_trips_us = [one.least_rtt_us for one in fresh if one.least_rtt_us]
         sums.update(round_trip_count=len(round_trips_us), round_trip_us=sum(round_trips_us))
         sums["client_count"] = len(clients)
         sums["client_holding_count"] = sum(one.unsent_bytes > 0 for one in clients)

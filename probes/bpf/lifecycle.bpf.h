@@ -174,19 +174,23 @@ static __always_inline void present_state(struct task_struct *task, struct wait 
 
 /*
  * The switches before an account is live are not seen, so the thread's state is looked at again
- * afterwards: without that a thread that left its CPU in between would stay on it. Returns whether
- * it was another one.
+ * afterwards: without that a thread that left its CPU in between would stay on it. One whose
+ * account continues also has the phase of that state, before it can be seen to wake up.
  */
-static __always_inline bool look_again(struct task_struct *task, struct thread_slot *slot,
-				       struct wait *wait)
+static __always_inline void look_again(struct task_struct *task, struct thread_slot *slot,
+				       struct wait *wait, bool continues)
 {
-	u32 before = wait->state;
+	u32 before = wait->state, owner = slot->owner;
 
 	if (slot->run_start_ns)
-		return false;
+		return;
 	present_state(task, wait);
-	return wait->state != before &&
-	       __sync_val_compare_and_swap(&slot->state, before, wait->state) == before;
+	if (wait->state == before)
+		return;
+	if (continues)
+		slot->owner = resumed_owner(slot, wait->state);
+	if (__sync_val_compare_and_swap(&slot->state, before, wait->state) != before && continues)
+		slot->owner = owner;
 }
 
 /* A thread that has no account yet. */
@@ -203,7 +207,7 @@ static __always_inline void adopt(struct task_struct *task, struct wait *wait)
 		close_account(task);
 		return;
 	}
-	look_again(task, slot, wait);
+	look_again(task, slot, wait, false);
 }
 
 /* One whose account continues. */
@@ -212,9 +216,8 @@ static __always_inline void resume(struct task_struct *task, struct thread_slot 
 {
 	u64 cpu_ns = task->se.sum_exec_runtime;
 
-	if (resume_thread(slot, cpu_ns, bpf_ktime_get_ns(), wait->state) &&
-	    look_again(task, slot, wait))
-		slot->owner = resumed_owner(slot, wait->state);
+	if (resume_thread(slot, cpu_ns, bpf_ktime_get_ns(), wait->state))
+		look_again(task, slot, wait, true);
 }
 
 /*

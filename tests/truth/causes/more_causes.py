@@ -233,7 +233,12 @@ MORE = {
         (
             Injection(script="oltp_update_index", acknowledged=True),
             Injection(script="oltp_insert", acknowledged=True, threads=4),
-            Injection(script="oltp_delete", acknowledged=True, threads=3),
+            Injection(
+                script="oltp_delete",
+                acknowledged=True,
+                threads=8,
+                options=("rpl_semi_sync_master_wait_point = AFTER_SYNC",),
+            ),
         ),
     ),
     "replica": Case(
