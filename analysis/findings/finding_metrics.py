@@ -148,7 +148,7 @@ def _add_ledger(found: Metrics, blocks: Blocks, served: Floats, operations: Floa
         if name == "connecting_network":
             time_ns = np.maximum(0.0, time_ns - client_waits.not_client(blocks))
         if name in ("commit", "other_servers"):
-            time_ns = time_ns + (1 if name == "other_servers" else -1) * _followed(blocks)
+            time_ns = time_ns + _followed(blocks, name)
         with_queue = time_ns
         if name in COMPUTED:
             with_queue = time_ns + ratio(time_ns, computed) * queued
@@ -158,14 +158,14 @@ def _add_ledger(found: Metrics, blocks: Blocks, served: Floats, operations: Floa
         found[f"{name}_ns"] = blocks.metric(ratio(whole, per))
 
 
-def _followed(blocks: Blocks) -> Floats:
-    """Waits of commits for the one that leads their group, where it waits for other servers.
+def _followed(blocks: Blocks, name: str) -> Floats:
+    """What waits for the leader of a group of commits adds to the disk, or to other servers.
 
-    Only the leader's stack tells what for: the others are split as leaders and single ones are.
+    Only the leader's stack tells what for, so they are split as leaders and single commits are.
     """
-    others, disk = blocks.sums("wait:other_servers"), blocks.sums("wait:commit_disk")
+    others, disk = blocks.sums("wait:other_servers"), blocks.sums("wait:commit")
     part = np.nan_to_num(ratio(others, others + disk))
-    return part * np.maximum(0.0, blocks.sums("wait:commit") - disk)
+    return (part if name == "other_servers" else 1.0 - part) * blocks.sums("wait:group_commit")
 
 
 def _parts(blocks: Blocks) -> dict[str, tuple[str, ...]]:
@@ -321,7 +321,10 @@ def _add_locks(found: Metrics, blocks: Blocks, served: Floats) -> None:
     under_way = blocks.sums("unfinished:blocked_lock", "unfinished:blocked_futex")
     if under_way[0]:  # the counter grows when a wait ends
         row_ns = max(row_ns, float(blocks.sums("level:row_locks")[0]))
-    classes = ("commit", "table_lock", "adaptive_hash", "row_lock", "latch", "other_servers")
+    classes = (
+        *("commit", "group_commit", "table_lock", "adaptive_hash", "row_lock", "latch"),
+        "other_servers",
+    )
     named = (f"wait:{kind}" for kind in classes)
     locks = blocks.sums(*blocks.matching(lambda phase, state: state == "blocked_lock"))
     locks = np.maximum(0.0, locks - blocks.sums("locked:named"))

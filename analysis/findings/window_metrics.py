@@ -157,8 +157,6 @@ def fill(
         mine = waits.get(window_id, {})
         for (state, kind), wait_ns in scaled(mine, ledger.served(totals)).items():
             blocks.add(f"wait:{kind}", block, wait_ns)
-            if kind == "commit" and state == "blocked_disk":
-                blocks.add("wait:commit_disk", block, wait_ns)
             if state == "blocked_lock" and kind != OTHER:
                 blocks.add("locked:named", block, wait_ns)
         for phase in ("connect", "handshake"):

@@ -234,9 +234,9 @@ MORE = {
             Injection(script="oltp_update_index", acknowledged=True),
             Injection(script="oltp_insert", acknowledged=True, threads=4),
             Injection(
-                script="oltp_delete",
+                script="oltp_insert",
                 acknowledged=True,
-                threads=8,
+                threads=12,
                 options=("rpl_semi_sync_master_wait_point = AFTER_SYNC",),
             ),
         ),

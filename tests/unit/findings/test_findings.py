@@ -189,7 +189,7 @@ def test_what_a_commit_waits_for_is_not_always_the_disk(kind: str) -> None:
 
 def test_who_waits_for_the_leader_of_a_group_waits_for_what_it_waits_for() -> None:
     """With AFTER_SYNC the leader of a group of commits alone waits for the replica."""
-    names = [LOCKS["other_servers"], "MYSQL_BIN_LOG::write_transaction_to_binlog_events"]
+    names = [LOCKS["other_servers"], "THD::wait_for_wakeup_ready()"]
     rows = capture(
         ledger=times(BUSY | {("command", "blocked_futex"): S}),
         phase_counts=COMMANDS,
