@@ -129,9 +129,10 @@ def _with_fragments(
     for group in groups:
         time_ns = sum(stands_for[one.window_id] for one in group)
         length_ns = sum(one.end_ns - one.start_ns for one in group)
+        weight = max(1.0, time_ns / length_ns) if length_ns else 0.0
         for one in group:
-            part = (one.end_ns - one.start_ns) / length_ns if length_ns else 1 / len(group)
-            found[one.window_id] = time_ns * part
+            own = weight * (one.end_ns - one.start_ns)
+            found[one.window_id] = own if length_ns else time_ns / len(group)
     return found
 
 

@@ -2,7 +2,7 @@
 """What was measured part of the time is scaled to the whole of it, and says so."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tlstax.analysis.document.explain import explain
@@ -70,6 +70,7 @@ SPANS = st.lists(
 
 
 @given(SPANS)
+@example([("full", 54), ("full", 613)])  # a fragment and nothing between
 def test_the_windows_stand_for_all_of_the_time(spans: list[tuple[str, int]]) -> None:
     rows = windows(*spans)
     seen = cover(rows, LEDGER_LEVELS)
