@@ -155,7 +155,7 @@ LOSS_KINDS = (
     LossKind(
         "switch_missed",
         "the kernel did not report that a thread was woken, or was given a CPU",
-        "its times since then are the scheduler's, microseconds late; on its CPU if it left it",
+        "its times since are the scheduler's, late by microseconds, or on a CPU that it had left",
     ),
     LossKind(
         "recorder_starved",
