@@ -7,6 +7,7 @@ that TLS costs. What it costs elsewhere, in caches, copies, connecting and disco
 recording of one arm shows: it lies between nothing and SPILL.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -154,25 +155,27 @@ def _computing(side: RecordingSelection) -> RecordingSelection:
 def _costs(base: Replicates, sources: ErrorSources, *, was_split: bool) -> Parts:
     """The parts of an operation."""
     costs = costs_of(base.arm, base.weights)
-    of = {
-        kind.name: sources.rows_of(forecast.RECORDING, costs.steps_ns[:, index])
-        for index, kind in enumerate(COLUMNS)
-    }
+    at = {kind.name: index for index, kind in enumerate(COLUMNS)}
     groups = {kind.name: kind.group for kind in COLUMNS if kind.basis in ("exact", "sampled")}
-    shake = np.sum([of[name] for name, group in groups.items() if group == "handshake"], axis=0)
-    records = np.sum([of[name] for name in TLS_RECORDS], axis=0)
-    rest = np.sum(
-        [
-            of[name]
-            for name, group in groups.items()
-            if group in ("server", "record", "measurement") and name not in TLS_RECORDS
-        ],
-        axis=0,
+
+    def sum_of(names: Iterable[str]) -> Floats:
+        # Together, and then the middle of the units: a step that half of them lack has a middle
+        # of nothing.
+        steps = costs.steps_ns[:, [at[name] for name in names]]
+        known = np.where(np.isfinite(steps), steps, np.nan_to_num(steps[0]))
+        return sources.rows_of(forecast.RECORDING, known.sum(axis=1))
+
+    shake = sum_of(name for name, group in groups.items() if group == "handshake")
+    records = sum_of(TLS_RECORDS)
+    rest = sum_of(
+        name
+        for name, group in groups.items()
+        if group in ("server", "record", "measurement") and name not in TLS_RECORDS
     )
     in_records = sum(
         count for phase, count in costs.sample_counts.items() if phase.startswith("record")
     )
-    unknown = of[UNKNOWN_RECORDS]
+    unknown = sum_of([UNKNOWN_RECORDS])
     if not was_split:
         return Parts(shake, records, rest, unknown, in_records)
     unplaced, in_commands = _unplaced(base)

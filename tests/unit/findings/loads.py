@@ -26,6 +26,7 @@ from tlstax.collectors.capture.schema import (
     Thread,
     Window,
 )
+from tlstax.collectors.capture.vocabulary import LEDGER_LEVELS
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -179,3 +180,10 @@ MODES = pytest.mark.parametrize("mode", ["always", "budget", "flow"])
 def starved(mode: str, runnable: int = 900) -> tables.Tables:
     cells = {("command", "on_cpu"): 300 * MS, ("command", "runnable"): runnable * MS}
     return load(mode, cells, {"command": 1000})
+
+
+def as_flow(rows: tables.Tables) -> tables.Tables:
+    """The same as level `flow` records it: what a command does has one phase."""
+    levels = {row.window_id: "flow" for row in rows.windows if row.level in LEDGER_LEVELS}
+    windows = [row._replace(level=levels.get(row.window_id, row.level)) for row in rows.windows]
+    return as_recorded(replace(rows, windows=windows))

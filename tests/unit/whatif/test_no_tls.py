@@ -18,8 +18,8 @@ from tlstax.analysis.rows import ledger, tables
 from tlstax.analysis.whatif import no_tls
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Ledger
-from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, LEDGER_LEVELS
-from tlstax.tests.unit.findings.loads import as_recorded
+from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
+from tlstax.tests.unit.findings.loads import as_flow
 
 DEMO = Path(__file__).resolve().parents[3] / "docs/demo/demo.tlstax"
 
@@ -105,13 +105,6 @@ def test_a_level_without_records_is_refused(rows: tables.Tables) -> None:
     flow = replace(rows, phase_counts=[r for r in rows.phase_counts if r.phase not in records])
     with pytest.raises(TlstaxError, match="boundaries of records"):
         no_tls.without_tls(part(flow, "read_only/tls"))
-
-
-def as_flow(rows: tables.Tables) -> tables.Tables:
-    """The same as level `flow` records it: what a command does has one phase."""
-    levels = {row.window_id: "flow" for row in rows.windows if row.level in LEDGER_LEVELS}
-    windows = [row._replace(level=levels.get(row.window_id, row.level)) for row in rows.windows]
-    return as_recorded(replace(rows, windows=windows))
 
 
 @pytest.mark.parametrize("name", ["connect", "point_select", "read_only"])
