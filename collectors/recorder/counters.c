@@ -87,14 +87,18 @@ static bool put_cpus(const struct engine *engine)
 	return true;
 }
 
-/* What the kernel counted of a program; false: it is not loaded here. */
-static bool read_program(const struct engine_program *program, struct bpf_prog_info *info)
+void programs_read(const struct engine *engine)
 {
-	u32 length = sizeof(*info);
-	int fd = bpf_program__fd(program->program);
-
-	*info = (struct bpf_prog_info){0};
-	return fd >= 0 && !bpf_obj_get_info_by_fd(fd, info, &length);
+	for (u32 i = 0; i < engine->programs_count; i++) {
+		struct bpf_prog_info info = {0};
+		u32 length = sizeof(info);
+		int fd = bpf_program__fd(engine->programs[i].program);
+		bool is_loaded = fd >= 0 && !bpf_obj_get_info_by_fd(fd, &info, &length);
+		counters.programs[i].is_loaded = is_loaded;
+		counters.programs[i].run_ns = info.run_time_ns;
+		counters.programs[i].run_count = info.run_cnt;
+		counters.programs[i].missed_count = info.recursion_misses;
+	}
 }
 
 static bool put_programs(const struct engine *engine)
@@ -102,35 +106,32 @@ static bool put_programs(const struct engine *engine)
 	counters.missed_count = 0;
 	for (u32 i = 0; i < engine->programs_count; i++) {
 		const struct engine_program *program = &engine->programs[i];
-		struct bpf_prog_info info;
-		if (!read_program(program, &info))
+		if (!counters.programs[i].is_loaded)
 			continue;
 		struct stream_program *frame = output_put(STREAM_PROGRAM, sizeof(*frame));
 		if (!frame)
 			return false;
 		strncpy(frame->name, program->name, sizeof(frame->name) - 1);
-		frame->run_ns = info.run_time_ns - counters.runs_before[i].ns;
-		frame->run_count = info.run_cnt - counters.runs_before[i].count;
-		frame->missed_count = info.recursion_misses;
+		frame->run_ns = counters.programs[i].run_ns - counters.runs_before[i].ns;
+		frame->run_count = counters.programs[i].run_count - counters.runs_before[i].count;
+		frame->missed_count = counters.programs[i].missed_count;
 		if (strcmp(program->name, "on_sample") != 0)
-			counters.missed_count += info.recursion_misses;
+			counters.missed_count += frame->missed_count;
 	}
 	return true;
 }
 
 void counters_begin(const struct engine *engine)
 {
-	struct bpf_prog_info info;
-
 	for (u32 site = 0; site < MAX_SITES; site++) {
 		counters.hits_before[site] = (struct stream_hits){0};
 		counters.hits_before[site] = hits_of(engine, site);
 	}
-	for (u32 i = 0; i < engine->programs_count; i++)
-		if (read_program(&engine->programs[i], &info)) {
-			counters.runs_before[i].ns = info.run_time_ns;
-			counters.runs_before[i].count = info.run_cnt;
-		}
+	programs_read(engine);
+	for (u32 i = 0; i < engine->programs_count; i++) {
+		counters.runs_before[i].ns = counters.programs[i].run_ns;
+		counters.runs_before[i].count = counters.programs[i].run_count;
+	}
 }
 
 bool counters_put(struct engine *engine, bool has_counts, bool is_all)

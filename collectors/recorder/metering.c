@@ -55,7 +55,7 @@ static int level_of(const struct plan_site *site, int most)
 void meter_prepare(const struct engine *engine, const struct plan *plan,
 		   const struct target *target)
 {
-	meter.target_clock = process_clock(target->pid);
+	meter.target_clock.clock = process_clock(target->pid);
 	if (!meter.usual_in_situ) /* else it was looked at before the recording */
 		meter.usual_in_situ = IN_SITU_COLD;
 	for (u32 i = 0; i < engine->programs_count; i++)
@@ -92,7 +92,7 @@ u64 meter_reader_ns(void)
 	return meter.reader_ns;
 }
 
-void meter_read(struct reading *reading)
+void meter_read(struct reading *reading, bool goes_on)
 {
 	for (u32 site = 0; site < session->plan.sites_count; site++) {
 		reading->hits[site] = 0;
@@ -105,16 +105,13 @@ void meter_read(struct reading *reading)
 	reading->sends = 0;
 	for (u32 shard = 0; shard < session->engine.shards_count; shard++)
 		reading->sends += session->engine.hits[shard].sends;
+	programs_read(&session->engine);
 	for (u32 i = 0; i < session->engine.programs_count; i++) {
-		struct bpf_prog_info info = {0};
-		u32 length = sizeof(info);
-		int fd = bpf_program__fd(session->engine.programs[i].program);
-		if (fd >= 0)
-			bpf_obj_get_info_by_fd(fd, &info, &length);
-		reading->run_ns[i] = info.run_time_ns;
-		reading->run_count[i] = info.run_cnt;
+		reading->run_ns[i] = session->counters.programs[i].run_ns;
+		reading->run_count[i] = session->counters.programs[i].run_count;
 	}
-	reading->target_cpu_ns = clock_ns(meter.target_clock);
+	reading->target_cpu_ns =
+		target_clock_read(&meter.target_clock, &session->engine, goes_on);
 	reading->own_cpu_ns = session_cpu_ns() + meter_reader_ns();
 	reading->time_ns = monotonic_ns();
 	reading->timed_ns = meter.timed_ns;

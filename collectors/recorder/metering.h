@@ -16,6 +16,7 @@
 #include "budget.h"
 #include "engine.h"
 #include "hit_price.h"
+#include "target_clock.h"
 #include "whole_price.h"
 
 /* The same of a program that returns at once: 64 to 81 ns on a saturated host, 61 in a loop. */
@@ -33,7 +34,7 @@ struct reading {
 
 /* What is known of a target's overhead. */
 struct meter {
-	clockid_t target_clock;
+	struct target_clock target_clock;
 	u8 kinds[PROGRAMS_MOST];
 	int levels[PLAN_SITES_MOST];
 	double body_ns[2];   /* of the programs at entries and exits, a run */
@@ -68,8 +69,8 @@ double meter_in_situ(void);
 /* What happened between two readings, in which programs were timed. */
 void meter_arm(const struct reading *before, const struct reading *after, struct price_arm *arm);
 
-/* The counters now. */
-void meter_read(struct reading *reading);
+/* The counters now. `goes_on`: the target's CPU time may be the ledger's, see target_clock.h. */
+void meter_read(struct reading *reading, bool goes_on);
 
 /* Overhead between two readings, with a level on. */
 void meter_span(const struct reading *before, const struct reading *after, int level,

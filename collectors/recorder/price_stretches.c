@@ -85,7 +85,7 @@ static void pay(void)
 int price_step(void)
 {
 	if (price.is_settling) {
-		meter_read(&price.from);
+		meter_read(&price.from, false);
 		price.is_settling = false;
 		state.next_ns = price.from.time_ns + ARM_NS;
 		return 0;
@@ -102,6 +102,11 @@ int price_step(void)
 	price.has_without = state.level == price.step.level;
 	state.turn_ns = -1; /* it is not what a dense window takes */
 	return 0;
+}
+
+bool price_is_compared(void)
+{
+	return price.has_without;
 }
 
 void price_window_ended(void)

@@ -35,8 +35,9 @@ bool price_is_wanted(void);
 int price_begin(struct step step);
 int price_step(void);
 
-/* A window ended: was it the other half? */
+/* A window ended: was it the other half? Before it is read: will it be? */
 void price_window_ended(void);
+bool price_is_compared(void);
 
 /* Tell what was estimated, if there is room. */
 void price_put(void);

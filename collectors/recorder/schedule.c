@@ -16,31 +16,6 @@
 #define STRETCH_LOOK_NS (20 * NS_PER_MS)
 #define STRETCH_LATER_NS (500 * NS_PER_MS) /* after one for which there was no room */
 
-/* The counters now. */
-void read_now(void)
-{
-	meter_read(&state.now);
-	double more_ns = stretches_spent_ns();
-	state.sent_more_ns += more_ns;
-	state.settled_more_ns += more_ns;
-	state.watched_more_ns += more_ns;
-	state.stretch.spent_ns += more_ns;
-}
-
-void read_watched(void)
-{
-	meter_read(&state.watched);
-	state.watched_more_ns = 0;
-}
-
-/* The overhead since the windows were settled last. */
-void settle(struct span *span)
-{
-	meter_span(&state.settled, &state.now, state.level, span);
-	span->spent.probes_ns += state.settled_more_ns;
-	state.settled_more_ns = 0;
-}
-
 bool cut(int level, enum edge edge)
 {
 	u64 parts[PARTS];
@@ -80,6 +55,8 @@ int turn(int level)
 
 	if (level == state.level)
 		return 0;
+	if (!has_ledger(level))
+		target_clock_stop(&session->meter.target_clock);
 	window_turning(state.engine);
 	if (level > state.level) /* what is attached is timed from its first run on */
 		statistics_at(level);
@@ -113,7 +90,7 @@ bool schedule_begin(const struct options *options, struct windows *windows, stru
 	if (!window_cut(windows, engine, target, &base))
 		return false;
 	state.last_end_ns = base.ns;
-	meter_read(&state.now);
+	meter_read(&state.now, false);
 	stretches_spent_ns(); /* up to here it belongs to attaching */
 	state.sent = state.settled = state.watched = state.now;
 	state.next_ns = state.now.time_ns + (state.is_trial ? TRIAL_NS : options->window_ns);
@@ -193,7 +170,10 @@ static int end_window(void)
 {
 	struct span span;
 
-	read_now();
+	if (price_is_compared()) /* as exactly as the arm without probes */
+		read_now();
+	else
+		read_again();
 	price_window_ended();
 	settle(&span);
 	u64 reader_ns = meter_reader_ns();
@@ -217,7 +197,7 @@ static int end_window(void)
 /* Without a budget the next window is like the last. */
 static int go_on(void)
 {
-	read_now();
+	read_again();
 	statistics_saw(&state.sent, &state.now, state.windows->number);
 	cut(state.level, EDGE_INNER);
 	statistics_sparingly();
@@ -231,7 +211,7 @@ static void look(void)
 {
 	struct span span;
 
-	read_now();
+	read_again();
 	if (!state.looked_reader_ns && state.now.time_ns - state.watched.time_ns >= READ_AFTER_NS)
 		state.looked_reader_ns = meter_reader_ns();
 	meter_span(&state.watched, &state.now, state.level, &span);

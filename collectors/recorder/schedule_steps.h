@@ -9,6 +9,9 @@
 
 /* Read the counters into `now`, or into `watched`. */
 void read_now(void);
+
+/* The same where a window or a look at it ends and the level is what it was: see meter_read(). */
+void read_again(void);
 void read_watched(void);
 
 /* The overhead since the windows were settled last. */

@@ -221,7 +221,7 @@ struct stream_window {
 	u64 end_ns;	     /* it began where the one before ended */
 	u64 read_ns;	     /* when the last account had been read */
 	u64 executed_ns;     /* when the target executed another program; 0: it did not */
-	u64 process_cpu_ns;  /* CPU clock of the target; all bits set: it is gone */
+	u64 process_cpu_ns;  /* CPU clock of the target, or sums since; all bits set: it is gone */
 	u64 has_counts;	     /* 1: the kernel's counts were read where this window ends: those of
 				threads, of CPUs, and the next four; 0: they are those read last,
 				and the CPU clock lacks what running threads used since a tick */
@@ -235,7 +235,7 @@ struct stream_window {
 	u64 timed;	     /* 1: the kernel's statistics of BPF programs were on */
 	u64 merged_count;    /* windows that were not cut because the stream was full */
 	u64 own_cpu_ns; /* of the recorder for this target; the first has watchdog and writing */
-	u64 resident_bytes; /* memory of the recorder */
+	u64 resident_bytes; /* memory of the recorder, where counts were read last */
 	u64 host_user_ns;
 	u64 host_system_ns;
 	u64 host_interrupt_ns;

@@ -30,6 +30,10 @@ struct counters {
 	struct stream_hits hits[MAX_SITES];
 	struct stream_cpu cpus[CPUS_MOST];
 	u64 missed_count;
+	struct {
+		u64 run_ns, run_count, missed_count;
+		bool is_loaded;
+	} programs[PROGRAMS_MOST]; /* as they were read last */
 	/* What was counted before the recording: no part of it. */
 	struct stream_hits hits_before[MAX_SITES];
 	struct {
@@ -67,11 +71,14 @@ void accounts_recycle_unsent(struct engine *engine);
 /* Give the slots of ended threads back, after what accounts_put() put was committed; how many. */
 u32 accounts_recycle(struct engine *engine);
 
+/* Ask the kernel how often its programs ran, for how long, and how often it left one out. */
+void programs_read(const struct engine *engine);
+
 /* What was hit and ran up to here is of no recording. */
 void counters_begin(const struct engine *engine);
 
 /*
- * Latencies, hits, programs and, if they were read, the kernel's counts of CPUs. Latencies only of
+ * Latencies, hits, programs as they were read last and, if they were read, the kernel's counts of CPUs. Latencies only of
  * phases that an account shows to have changed, or all.
  */
 bool counters_put(struct engine *engine, bool has_counts, bool is_all);

@@ -102,12 +102,12 @@ static void take(u64 length_ns, int level, struct whole_arm *arm, struct counted
 	int pid = session->target.pid;
 
 	pause_for(SETTLE_NS);
-	meter_read(&before);
+	meter_read(&before, false);
 	senders_read(host.clients, host.count);
 	memcpy(clients, host.clients, sizeof(clients));
 	u64 sends = senders_count(pid);
 	pause_for(length_ns);
-	meter_read(&after);
+	meter_read(&after, false);
 	senders_read(host.clients, host.count);
 	meter_span(&before, &after, level, &span);
 	*arm = (struct whole_arm){

@@ -56,9 +56,11 @@ void window_turned(const struct engine *engine)
  * The kernel's counts of threads are compared over several windows: reading them for each would be
  * most of what the recorder costs with thousands of threads. See docs/decisions/0039. At first they
  * are read sooner, so that there is a reference if the recording or the target ends soon: after
- * windows of 1 s in the 1st, 3rd, 9th and 19th.
+ * windows of 1 s in the 1st, 3rd, 9th and 19th. With thousands of threads they are read less often.
  */
 #define COUNTS_NS (10 * NS_PER_S)
+#define COUNTS_MOST_NS (30 * NS_PER_S)
+#define COUNTS_PART 20000 /* of a CPU at most; accounts with new counts cost as much again */
 #define EARLY_NS (500 * NS_PER_MS) /* windows are not of equal length */
 
 /* Whether the kernel's counts are read where this window ends. */
@@ -66,9 +68,11 @@ static bool are_counts_due(const struct windows *windows, const struct engine *e
 			   const struct window_end *end)
 {
 	u64 pause_ns = 2 * (windows->counts_ns - windows->first_counts_ns);
+	u64 most_ns = windows->counts_cost_ns * COUNTS_PART;
 
-	if (pause_ns > COUNTS_NS)
-		pause_ns = COUNTS_NS;
+	most_ns = most_ns < COUNTS_NS ? COUNTS_NS : most_ns;
+	most_ns = most_ns > COUNTS_MOST_NS ? COUNTS_MOST_NS : most_ns;
+	pause_ns = pause_ns > most_ns ? most_ns : pause_ns;
 	if (!has_ledger(end->level))
 		return end->restarts;
 	return end->restarts || end->is_outer || !windows->number || windows->has_unsent_counts ||
@@ -134,7 +138,7 @@ static void describe(const struct windows *windows, const struct engine *engine,
 	window->timed = statistics_are_on();
 	window->merged_count = windows->merged_count;
 	window->own_cpu_ns = session_cpu_ns();
-	window->resident_bytes = read_resident_bytes();
+	window->resident_bytes = windows->resident_bytes;
 	window->host_user_ns = host[0];
 	window->host_system_ns = host[1];
 	window->host_interrupt_ns = host[2];
@@ -181,8 +185,15 @@ bool window_cut(struct windows *windows, struct engine *engine, const struct tar
 	u64 walked = 0, cpu_ns = end->target_cpu_ns ? end->target_cpu_ns : ~0ULL;
 	bool is_base = !windows->number, has_counts = are_counts_due(windows, engine, end);
 
-	if (has_counts)
+	if (has_counts) {
+		u64 before_ns = session_cpu_ns();
 		cpu_ns = read_counts(engine, target->pid, &windows->counts);
+		windows->counts_cost_ns = session_cpu_ns() - before_ns;
+		windows->resident_bytes = read_resident_bytes();
+		if (cpu_ns != ~0ULL && has_ledger(session->schedule.level))
+			target_clock_base(&session->meter.target_clock, engine, cpu_ns,
+					  windows->counts.thread_count);
+	}
 	windows->has_unsent_counts = has_counts;
 	if (!handshakes_drain(engine, is_base) || !accounts_put(engine, false) ||
 	    !counters_put(engine, has_counts, has_counts || end->is_outer) ||

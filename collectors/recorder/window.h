@@ -18,6 +18,8 @@ struct windows {
 	u64 first_counts_ns;	      /* when the window ended that had the first since the level */
 	u64 counts_ns;		      /* and that which has these */
 	bool has_unsent_counts;	      /* they were read for a window that had no room */
+	u64 counts_cost_ns;	      /* CPU time of reading them */
+	u64 resident_bytes;	      /* then */
 	u32 wait_share;
 	u64 starved_count; /* lapses, see schedule_lapse() */
 	double walks_most; /* a second */

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The room of the programs' maps: for thousands of handshakes a second, for a window's samples.
+"""Many of something: handshakes a second, a window's samples, threads.
 
 Handshake records are taken out by time, not by window. Emptying a map takes a look at each of its
-buckets: that of samples has only the room needed.
+buckets: that of samples has only the room needed. The clock of a process is a sum over its threads.
 """
 
 import ctypes
@@ -25,11 +25,13 @@ from tlstax.tests.kernel.recorder_runs import (
     PROGRAM,
     Record,
     await_attached,
+    frames_named,
     last_of,
     plan_text,
     rows_of,
 )
 from tlstax.tests.patience import COMMAND_S
+from tlstax.tests.processes import process_cpu_ns
 
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 THREADS, RATE_PER_S, SECONDS = 4, 5000, 6
@@ -40,6 +42,8 @@ HASH = "1"  # BPF_MAP_TYPE_HASH
 SLOTS, ROUNDS, SLOT_BYTES = 1024, 4, 64
 DRAINED_S = 1.2
 """Longer than the recorder leaves between two looks, and than a window."""
+MANY, ORDERS, SPIN_US, CALM_S = 300, 5, 2000, 0.6
+"""Threads, of which the recorder does not ask the clock in each window; half of them spin."""
 KEY_BYTES = f"{ctypes.sizeof(SampleKey)}"
 
 
@@ -129,3 +133,49 @@ def test_threads_that_come_and_go_without_a_ledger_are_not_told(
     whole_bytes = ROUNDS * SLOTS // 2 * SLOT_BYTES
     assert told > whole_bytes if level == "record" else told < whole_bytes / 10
     assert last_of(stream.read_bytes(), "window").untracked_count == 0
+
+
+@pytest.mark.timing
+def test_cpu_time_of_many_threads_goes_on_between_two_readings_of_its_clock(
+    repository: Path, spawn: Record, tmp_path: Path
+) -> None:
+    """While the process rests, each window says what its clock says then."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    crowd = spawn([str(repository / "tests/testprogs/bin/crowd")], **pipes)
+
+    def order(what: str) -> None:
+        assert crowd.stdin is not None
+        assert crowd.stdout is not None
+        crowd.stdin.write(f"{what}\n".encode())
+        crowd.stdin.flush()
+        assert crowd.stdout.readline()
+
+    order(f"+ {MANY}")
+    plan, stream = tmp_path / "a.plan", tmp_path / "a.stream"
+    plan.write_text(plan_text(crowd.pid, repository))
+    command = [PROGRAM, "--plan", plan, "--pid", crowd.pid, "--window", "200ms"]
+    rests = []
+    with stream.open("wb") as to:
+        recorder = spawn([str(part) for part in command], stdout=to, stderr=subprocess.PIPE)
+        await_attached(recorder)
+        for _ in range(ORDERS):
+            order(f"! {SPIN_US}")
+            cpu_ns = -1
+            while cpu_ns != (cpu_ns := process_cpu_ns(crowd.pid)):
+                time.sleep(0.3)  # who wants a CPU on a busy host has it by then
+            began_ns = time.monotonic_ns()
+            time.sleep(CALM_S)
+            rests.append((began_ns, time.monotonic_ns(), cpu_ns))
+        recorder.send_signal(signal.SIGTERM)
+        recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK
+    windows = [row for row in frames_named("window", stream.read_bytes()) if not row.has_counts]
+    said = [
+        (window.process_cpu_ns, cpu_ns)
+        for window in windows
+        for began_ns, ended_ns, cpu_ns in rests
+        if began_ns < window.end_ns < ended_ns
+    ]
+    assert len({cpu_ns for _, cpu_ns in said}) > 2, "each order has a window after it, but at first"
+    for found_ns, told_ns in said:
+        assert found_ns == pytest.approx(told_ns, rel=0.02, abs=5e6)

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The schedule's readings of the counters. */
+#include "schedule_steps.h"
+#include "stretches.h"
+
+static void read_counters(bool goes_on)
+{
+	meter_read(&state.now, goes_on);
+	double more_ns = stretches_spent_ns();
+	state.sent_more_ns += more_ns;
+	state.settled_more_ns += more_ns;
+	state.watched_more_ns += more_ns;
+	state.stretch.spent_ns += more_ns;
+}
+
+void read_now(void)
+{
+	read_counters(false);
+}
+
+void read_again(void)
+{
+	read_counters(has_ledger(state.level));
+}
+
+void read_watched(void)
+{
+	meter_read(&state.watched, has_ledger(state.level));
+	state.watched_more_ns = 0;
+}
+
+void settle(struct span *span)
+{
+	meter_span(&state.settled, &state.now, state.level, span);
+	span->spent.probes_ns += state.settled_more_ns;
+	state.settled_more_ns = 0;
+}
