@@ -237,7 +237,7 @@ tests/testprogs/bin/stacks: tests/testprogs/stacks.c tests/testprogs/stacks_asse
 
 # The same for arm64. Clang clones no functions, and does not know the attribute that forbids it.
 ARM64_TEST_CC := $(ARM64_CC) -g -Wall -Wextra -Werror -Wno-unknown-attributes -pthread
-ARM64_PROGRAMS := $(addprefix tests/testprogs/bin/arm64/,accounts asleep crowd functions handshakes keys kernel_names.so privileges stacks truth unwinding)
+ARM64_PROGRAMS := $(addprefix tests/testprogs/bin/arm64/,accounts asleep crowd functions handshakes keys kernel_names.so privileges stacks truth unwinding waits)
 tests/testprogs/bin/arm64/%: tests/testprogs/%.c $(wildcard tests/testprogs/*.h probes/bpf/*.h) | packages-arm64
 	@mkdir -p $(@D)
 	$(ARM64_TEST_CC) -std=gnu11 -O1 -fno-omit-frame-pointer -D__TARGET_ARCH_arm64 -o $@ $< -lssl -lcrypto -lm
@@ -262,7 +262,7 @@ tests/testprogs/bin/arm64/kernel_names.so: $(KERNEL_NAMES) $(RECORDER_HEADERS) |
 	$(ARM64_CC) $(KERNEL_NAMES_FLAGS) -o $@ $(KERNEL_NAMES) -lbpf
 
 # Parts of the programs, compiled for this machine.
-$(addprefix tests/testprogs/bin/,accounts asleep keys): $(wildcard probes/bpf/*.h)
+$(addprefix tests/testprogs/bin/,accounts asleep keys waits): $(wildcard probes/bpf/*.h)
 tests/testprogs/bin/privileges: $(wildcard collectors/recorder/privileges.*)
 
 tests/testprogs/bin/%: tests/testprogs/%.cc | packages-test

@@ -200,7 +200,9 @@ __noinline int add_wait(struct thread_slot *slot, u64 now)
 		.user_stack = slot->wait_user_stack,
 		.kernel_stack = slot->wait_kernel_stack,
 	};
-	u64 spent = (now - slot->wait_start_ns) * slot->wait_weight;
+	/* Where no wake-up was seen it is reckoned, and may lie before the switch that blocked. */
+	s64 waited = (s64)(now - slot->wait_start_ns);
+	u64 spent = waited > 0 ? (u64)waited * slot->wait_weight : 0;
 	struct offcpu_value *value = bpf_map_lookup_elem(&offcpu, &key);
 	if (!value) {
 		struct offcpu_value first = {.wait_count = slot->wait_weight, .time_ns = spent};

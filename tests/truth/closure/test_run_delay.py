@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""The reference of `runnable` does not count sleep, which the kernel's run delay may (Linux 6.12).
+"""Parts of the programs, compiled for this machine, in states that come once in a while.
 
+The reference of `runnable` does not count sleep, which the kernel's run delay may (Linux 6.12).
 Without that, recordings of idle threads would be red now and then, for a fault of the reference.
+
+A wait whose wake-up was not reported may be reckoned to end before it began: it has no time.
 """
 
 import subprocess
@@ -27,3 +30,9 @@ def test_sleep_that_the_kernel_counts_as_waiting_is_taken_off(repository: Path) 
         what, run_delay_ms, wait_ms = line.rsplit(" ", 2)
         found[what] = (int(run_delay_ms), int(wait_ms))
     assert found == EXPECTED_MS
+
+
+def test_a_wait_that_is_reckoned_to_end_before_it_began_has_no_time(repository: Path) -> None:
+    """Else it had centuries, which no capture can hold: the recording would end."""
+    said = subprocess.check_output([repository / "tests/testprogs/bin/waits"], text=True)
+    assert said.splitlines() == ["wait 8 40000", "with-one-that-ended-early 16 40000"]
