@@ -45,6 +45,8 @@ pytestmark = [
 LOAD_MS, WORK_US, PAIRS_USED = 120_000, 10, 16
 CALM_WORK_US, CALM_PAUSE_US, FEW_TIMED = 200, 100, 2
 KINDS: Final = ("hit", "whole")
+STOLEN_MOST: Final = 0.02
+"""CPUs that a hypervisor takes, beyond which times of a second are not comparable."""
 SOON_S: Final = 3.0
 """All pairs take longer."""
 
@@ -79,6 +81,11 @@ def is_busy() -> bool:
     """Whether others take most of this host's CPUs."""
     cpus_count = os.cpu_count() or 1
     return os.getloadavg()[0] > 3 * cpus_count
+
+
+def stolen_s() -> float:
+    """What a hypervisor has taken from this host's CPUs."""
+    return int(Path("/proc/stat").read_text().split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def go(target: Target) -> None:
@@ -136,7 +143,9 @@ def test_windows_say_what_recording_was_measured_to_cost(
     On a host that is too busy for a certain figure the windows have the default.
     """
     go(target)
+    began = stolen_s(), time.monotonic()
     alone = recorded(target, spawn, "--for", "1s")
+    stolen = (stolen_s() - began[0]) / (time.monotonic() - began[1])
     assert leftover() == set()
     whole = alone.whole
     assert whole is not None
@@ -147,7 +156,9 @@ def test_windows_say_what_recording_was_measured_to_cost(
     if half_ns <= 0.25 * whole.server_ns:
         assert whole.server_told_ns == pytest.approx(whole.server_ns, rel=0.15)
     if whole.is_server_used:
-        assert alone.per_send_ns == pytest.approx(whole.server_told_ns, rel=0.2)
+        # The kernel times programs with what a hypervisor takes from their CPU meanwhile.
+        bound = 0.2 if stolen < STOLEN_MOST else 0.6
+        assert alone.per_send_ns == pytest.approx(whole.server_told_ns, rel=bound)
     with CaptureReader.open(alone.capture) as reader:
         meta, windows = reader.meta(), list(reader.rows(Window))
     assert meta["hit_cost_source"] == ("scaled" if whole.is_server_used else "default")
@@ -156,7 +167,7 @@ def test_windows_say_what_recording_was_measured_to_cost(
     with CaptureReader.open(alone.capture) as reader:
         (first, *_), rows = list(reader.rows(ProcessClock)), list(reader.rows(Ledger))
     own = [row for row in rows if row.window_id == first.window_id and row.state == "on_cpu"]
-    on_cpu_ns = sum(row.time_ns for row in own) - first.handed_ns
+    on_cpu_ns = sum(row.time_ns for row in own) - first.handed_ns - first.steal_ns
     assert on_cpu_ns == pytest.approx(first.process_cpu_ns, rel=0.1), "it closes after stretches"
     with trapped(target):
         beside = recorded(target, spawn, "--for", "1s")
