@@ -21,7 +21,7 @@ static struct call_price price_of(double without_ns, double with_ns, double time
 {
 	double idle_ns = with_ns - without_ns, most_ns = TIMES_MOST * run_ns;
 
-	if (without_ns <= 0 || run_ns <= 0 || idle_ns <= 0 || idle_ns > most_ns ||
+	if (without_ns <= 0 || run_ns <= 0 || idle_ns < run_ns || idle_ns > most_ns ||
 	    timed_ns - with_ns > most_ns)
 		return (struct call_price){.call_ns = CALL_NS, .idle_ns = IDLE_NS};
 	return (struct call_price){

@@ -116,6 +116,12 @@ static void tune_waits(struct engine *engine, u64 walked, u64 span_ns)
 	session->windows.wait_share = share;
 }
 
+/* A cost is a price times a count less another: disturbed ones may be below nothing. */
+static u64 told_ns(double ns)
+{
+	return ns > 0 ? (u64)ns : 0;
+}
+
 static void describe(const struct windows *windows, const struct engine *engine,
 		     const struct window_end *end, struct stream_window *window)
 {
@@ -155,10 +161,10 @@ static void describe(const struct windows *windows, const struct engine *engine,
 		window->losses[of_turning[i]] -= session->windows.left_out[i];
 	walks_count(window->walks);
 	window->end_ns = life.executed_ns ? life.executed_ns : end->ns;
-	window->probes_ns = (u64)end->span.spent.probes_ns;
-	window->scheduler_ns = (u64)end->span.spent.scheduler_ns;
-	window->neighbours_ns = (u64)end->span.spent.neighbours_ns;
-	window->samples_ns = (u64)end->span.spent.samples_ns;
+	window->probes_ns = told_ns(end->span.spent.probes_ns);
+	window->scheduler_ns = told_ns(end->span.spent.scheduler_ns);
+	window->neighbours_ns = told_ns(end->span.spent.neighbours_ns);
+	window->samples_ns = told_ns(end->span.spent.samples_ns);
 	window->restarts = end->restarts;
 	window->is_stretch = end->parts != NULL;
 	if (end->parts)

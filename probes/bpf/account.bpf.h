@@ -228,7 +228,8 @@ static __always_inline void add_finished(struct thread_slot *slot, u32 phase, u6
 {
 	if (FAULT_COUNTS_NOT(phase))
 		return;
-	u32 bucket = latency_bucket(spent);
+	/* What was reckoned to begin after its end took no time: not the longest that there is. */
+	u32 bucket = latency_bucket((s64)spent > 0 ? spent : 0);
 	phase &= PHASES - 1;
 	__sync_fetch_and_add(&slot->count[phase], step);
 	struct latency_shard *histogram = bpf_map_lookup_elem(&latency, &shard);

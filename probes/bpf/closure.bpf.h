@@ -101,8 +101,10 @@ static __always_inline void read_last_counts(struct task_struct *task, struct th
 static __always_inline void count_stay(struct task_struct *task, struct thread_slot *slot,
 				       struct cpu_counts *cpu, s64 handed_ns)
 {
-	__sync_fetch_and_add(&cpu->target_cpu_ns,
-			     task->se.sum_exec_runtime - slot->sched_cpu_ns + handed_ns);
+	/* A short stay may have handed back more: the switch to it came late, as its CPU was stolen. */
+	s64 spent = (s64)(task->se.sum_exec_runtime - slot->sched_cpu_ns) + handed_ns;
+	if (likely(spent > 0))
+		__sync_fetch_and_add(&cpu->target_cpu_ns, spent);
 	/* Not where the start of the stay was not seen but reckoned: see came_unseen(). */
 	if (bpf_core_field_exists(task->sched_info.last_arrival) && slot->run_start_ns &&
 	    slot->run_start_ns == cpu->arrived_ns)
@@ -138,8 +140,9 @@ int each_counts(struct bpf_iter__task *ctx)
 	read_counts(task, slot, now);
 	slot->counts.seen_count = slot->seen_count;
 	struct cpu_counts *cpu = find_cpu(task_cpu(task));
-	if (cpu && task->on_cpu)
-		cpu->running_ns += slot->counts.cpu_ns - slot->sched_cpu_ns;
+	s64 running = (s64)(slot->counts.cpu_ns - slot->sched_cpu_ns);
+	if (cpu && task->on_cpu && running > 0)
+		cpu->running_ns += running;
 	return 0;
 }
 

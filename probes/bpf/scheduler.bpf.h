@@ -94,7 +94,9 @@ static __always_inline u64 left_cpu(struct thread_slot *slot, struct task_struct
 		slot->handed_ns += late;
 	} else {
 		gap -= stolen;
-		if (unlikely(runnable || gap < 0 || gap > choice_most))
+		/* With the clocks known it is `late` and the choice: only that is bounded. */
+		s64 choice = bpf_core_field_exists(task->se.cfs_rq) ? gap - late : gap;
+		if (unlikely(runnable || gap < 0 || choice > choice_most))
 			return now;
 		end = now - gap;
 	}

@@ -24,6 +24,7 @@ typedef uint8_t u8;
 #define __uint(name, value) int(*name)[value]
 #define __type(name, value) value *name
 #define bpf_core_field_exists(field) 1
+#define likely(condition) (condition)
 #define BPF_CORE_READ(pointer, field) ((pointer)->field)
 #define FAULT_SEES_READING(now)
 enum { BPF_MAP_TYPE_ARRAY = 2, BPF_F_MMAPABLE = 1 << 10 };
@@ -182,5 +183,16 @@ int main(void)
 	each_counts(&(struct bpf_iter__task){&(struct bpf_iter_meta){0}, &task}); /* it is used */
 	read_last_counts(&task, &slot, now);
 	count_stay(&task, &slot, &cpu, 0);
+
+	/* Two stays of 5 ms: of one the hypervisor had the CPU before the switch to it was told. */
+	slot.sched_cpu_ns = task.se.sum_exec_runtime = 0;
+	task.se.sum_exec_runtime += 5 * ms;
+	count_stay(&task, &slot, &cpu, -(s64)(8 * ms));
+	u64 first_ns = cpu.target_cpu_ns;
+	slot.sched_cpu_ns = task.se.sum_exec_runtime;
+	task.se.sum_exec_runtime += 5 * ms;
+	count_stay(&task, &slot, &cpu, 0);
+	printf("stays %llu %llu\n", (unsigned long long)(first_ns / ms),
+	       (unsigned long long)(cpu.target_cpu_ns / ms));
 	return 0;
 }
