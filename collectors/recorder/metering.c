@@ -11,29 +11,9 @@
 
 #define meter (session->meter)
 #define MOST_OF 0.9
-#define BODY_RUNS_MOST 2000.0 /* later ones count as much as so many, so that it follows */
-
-enum { TIMED_EVERY = 31 };
+#define TICKS_MOST 2000.0 /* and of samples */
 
 enum kind { KIND_SCHEDULER, KIND_SAMPLE, KIND_ENTER, KIND_LEAVE };
-
-void statistics_turn(bool on)
-{
-	if (on && meter.statistics_fd < 0) {
-		meter.statistics_fd = bpf_enable_stats(BPF_STATS_RUN_TIME);
-		meter.timed_since_ns = monotonic_ns();
-	}
-	if (!on && meter.statistics_fd >= 0) {
-		close(meter.statistics_fd);
-		meter.statistics_fd = -1;
-		meter.timed_ns += monotonic_ns() - meter.timed_since_ns;
-	}
-}
-
-bool statistics_are_on(void)
-{
-	return meter.statistics_fd >= 0;
-}
 
 static enum kind kind_of(const char *name)
 {
@@ -110,8 +90,7 @@ void meter_read(struct reading *reading, bool goes_on)
 		reading->run_ns[i] = session->counters.programs[i].run_ns;
 		reading->run_count[i] = session->counters.programs[i].run_count;
 	}
-	reading->target_cpu_ns =
-		target_clock_read(&meter.target_clock, &session->engine, goes_on);
+	reading->target_cpu_ns = target_clock_read(&meter.target_clock, &session->engine, goes_on);
 	reading->own_cpu_ns = session_cpu_ns() + meter_reader_ns();
 	reading->time_ns = monotonic_ns();
 	reading->timed_ns = meter.timed_ns;
@@ -191,27 +170,27 @@ static void learn_bodies(const struct reading *now)
 	}
 }
 
-void statistics_at(int level)
+static double ticks_in(u64 length_ns)
 {
-	bool is_known =
-		meter.body_runs[0] >= BODY_RUNS_MOST && meter.body_runs[1] >= BODY_RUNS_MOST;
-
-	statistics_turn(has_ledger(level) || (level >= LEVEL_SIGNATURE && !is_known));
+	return (double)session->engine.settings.sample_hz * session->engine.online_count *
+	       (double)length_ns / (double)NS_PER_S;
 }
 
-void statistics_saw(const struct reading *from, const struct reading *to, u64 number)
+/* Run time of the sampler for each of its ticks while the kernel timed it, those of idle CPUs too.
+ */
+static void learn_ticks(const struct reading *now)
 {
-	u64 cpu_ns = to->target_cpu_ns - from->target_cpu_ns, span_ns = to->time_ns - from->time_ns;
+	static const struct reading nothing;
+	u64 runs;
+	double run_ns = runs_of(KIND_SAMPLE, &nothing, now, &runs), ticks = ticks_in(now->timed_ns);
+	double more = ticks - meter.learned_ticks, known = meter.ticks + more;
 
-	if (number % TIMED_EVERY == 0)
-		meter.saw_load = false;
-	else if (statistics_are_on() && (double)cpu_ns >= FLOOR_CPUS * (double)span_ns)
-		meter.saw_load = true;
-}
-
-void statistics_sparingly(void)
-{
-	statistics_turn(!meter.saw_load);
+	if (more <= 0)
+		return;
+	meter.tick_ns += (run_ns - meter.learned_tick_ns - meter.tick_ns * more) / known;
+	meter.ticks = known < TICKS_MOST ? known : TICKS_MOST;
+	meter.learned_tick_ns = run_ns;
+	meter.learned_ticks = ticks;
 }
 
 /* The part of these runs at events of other processes, for which programs return at once. */
@@ -265,19 +244,9 @@ static void scheduler_cost(const struct reading *before, const struct reading *a
 	}
 }
 
-static double sample_cost(const struct reading *before, const struct reading *after, int level,
-			  u64 length_ns)
+static double sample_cost(int level, u64 length_ns)
 {
-	u64 runs;
-	double run_ns = runs_of(KIND_SAMPLE, before, after, &runs);
-	double ticks = level == LEVEL_NONE ? 0
-					   : (double)session->engine.settings.sample_hz *
-						     (double)session->engine.online_count *
-						     (double)length_ns / (double)NS_PER_S;
-
-	if (runs && ticks > 0 && was_timed(before, after)) /* statistics are the host's */
-		meter.tick_ns = run_ns / ticks;
-	return ticks * meter.tick_ns;
+	return level == LEVEL_NONE ? 0 : ticks_in(length_ns) * meter.tick_ns;
 }
 
 /* Prices as they were measured in the target, all together. */
@@ -312,6 +281,7 @@ void meter_span(const struct reading *before, const struct reading *after, int l
 	double in_situ = meter_in_situ();
 	double timed_ns = was_timed(before, after) ? call_price()->timed_ns : 0;
 	learn_bodies(after);
+	learn_ticks(after);
 	for (u32 i = 0; i < session->plan.sites_count; i++) {
 		double price_ns = session->plan.sites[i].price_ns * in_situ +
 				  meter.body_ns[session->plan.sites[i].is_exit] + timed_ns;
@@ -321,7 +291,7 @@ void meter_span(const struct reading *before, const struct reading *after, int l
 	}
 	scheduler_cost(before, after, level, span, floor_ns);
 	as_measured(after->events - before->events, span);
-	span->spent.samples_ns = sample_cost(before, after, level, span->length_ns);
+	span->spent.samples_ns = sample_cost(level, span->length_ns);
 	span->spent.recorder_ns = (double)(after->own_cpu_ns - before->own_cpu_ns);
 }
 

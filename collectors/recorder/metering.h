@@ -19,6 +19,8 @@
 #include "target_clock.h"
 #include "whole_price.h"
 
+#define BODY_RUNS_MOST 2000.0 /* later ones count as much as so many, so that it follows */
+
 /* The same of a program that returns at once: 64 to 81 ns on a saturated host, 61 in a loop. */
 #define IDLE_IN_SITU 1.2
 
@@ -44,6 +46,8 @@ struct meter {
 	double neighbour_rate;		       /* per time */
 	bool is_rate_of_load;		       /* it was measured while the target was not idle */
 	double tick_ns;			       /* of a sample; those of idle CPUs run no program */
+	double ticks;			       /* that this is the mean of, TICKS_MOST at most */
+	double learned_tick_ns, learned_ticks; /* of all ticks that are in it */
 	struct hit_price hit_price;
 	struct whole_price whole_price;
 	double usual_in_situ; /* by what the target used in the last look that was long enough */

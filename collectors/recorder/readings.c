@@ -18,9 +18,15 @@ void read_now(void)
 	read_counters(false);
 }
 
+/* A thread that computes alone on its CPU is told by the clock, not at its next switch. */
 void read_again(void)
 {
 	read_counters(has_ledger(state.level));
+	double usual_ns =
+		state.pace.load.cpus * (double)(state.now.time_ns - state.settled.time_ns);
+	if ((double)(state.now.target_cpu_ns - state.settled.target_cpu_ns) < usual_ns / 2)
+		state.now.target_cpu_ns =
+			target_clock_read(&session->meter.target_clock, &session->engine, false);
 }
 
 void read_watched(void)

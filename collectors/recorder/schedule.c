@@ -87,6 +87,7 @@ bool schedule_begin(const struct options *options, struct windows *windows, stru
 	window_set_walks(engine, options->walks_most, plan->role == 0);
 	meter_prepare(engine, plan, target);
 	pace_open(&state.pace, options->budget, state.most, options->window_ns, (u64)target->pid);
+	programs_read(engine);
 	if (!window_cut(windows, engine, target, &base))
 		return false;
 	state.last_end_ns = base.ns;
@@ -105,8 +106,19 @@ void schedule_note_level(const struct level_choice *choice)
 	state.chosen = *choice;
 }
 
+bool schedule_goes_on(void)
+{
+	bool is_all = state.budget <= 0 || (!state.is_trial && is_continuous(&state.pace.choice));
+
+	return is_all && has_ledger(state.level);
+}
+
 u64 schedule_wake_ns(void)
 {
+	u64 soon_ns = monotonic_ns() + DRAIN_NS; /* the watchdog waits for a beat */
+
+	if (state.is_lapsed)
+		return state.next_ns < soon_ns ? state.next_ns : soon_ns;
 	u64 wake_ns = state.next_ns < state.look_ns ? state.next_ns : state.look_ns;
 
 	if (!state.stretch.is_on && stretch_due_ns() < wake_ns)

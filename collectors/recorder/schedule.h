@@ -59,6 +59,9 @@ void schedule_note_level(const struct level_choice *choice);
 bool schedule_begin(const struct options *options, struct windows *windows, struct engine *engine,
 		    const struct plan *plan, const struct target *target);
 
+/* Whether the ledger is on all the time, and not in windows that are apart. */
+bool schedule_goes_on(void);
+
 /* When schedule_step() has something to do. */
 u64 schedule_wake_ns(void);
 

@@ -32,6 +32,8 @@ void target_clock_base(struct target_clock *clock, const struct engine *engine, 
 {
 	clock->is_based = threads_count >= THREADS_MANY;
 	clock->base_ns = cpu_ns;
+	if ((s64)(cpu_ns - clock->told_ns) > 0)
+		clock->told_ns = cpu_ns;
 	clock->stays_ns = stays_ns(engine, true);
 }
 

@@ -15,10 +15,10 @@
 
 struct target_clock {
 	clockid_t clock;
-	bool is_based;	 /* the kernel's counts were read, and the ledger was on since */
-	u64 base_ns;	 /* what the clock was then */
-	u64 stays_ns;	 /* and what the programs' sums were, with the stays that went on */
-	u64 told_ns;	 /* the last answer: none is less */
+	bool is_based; /* the kernel's counts were read, and the ledger was on since */
+	u64 base_ns;   /* what the clock was then */
+	u64 stays_ns;  /* and what the programs' sums were, with the stays that went on */
+	u64 told_ns;   /* the last answer: none is less */
 };
 
 /* CPU time now. `goes_on`: the ledger is on. 0: the target has ended. */

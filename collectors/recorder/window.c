@@ -196,7 +196,7 @@ bool window_cut(struct windows *windows, struct engine *engine, const struct tar
 		cpu_ns = read_counts(engine, target->pid, &windows->counts);
 		windows->counts_cost_ns = session_cpu_ns() - before_ns;
 		windows->resident_bytes = read_resident_bytes();
-		if (cpu_ns != ~0ULL && has_ledger(session->schedule.level))
+		if (cpu_ns != ~0ULL && schedule_goes_on())
 			target_clock_base(&session->meter.target_clock, engine, cpu_ns,
 					  windows->counts.thread_count);
 	}

@@ -101,7 +101,8 @@ static __always_inline void read_last_counts(struct task_struct *task, struct th
 static __always_inline void count_stay(struct task_struct *task, struct thread_slot *slot,
 				       struct cpu_counts *cpu, s64 handed_ns)
 {
-	/* A short stay may have handed back more: the switch to it came late, as its CPU was stolen. */
+	/* A short stay may have handed back more: the switch to it came late, as its CPU was
+	 * stolen. */
 	s64 spent = (s64)(task->se.sum_exec_runtime - slot->sched_cpu_ns) + handed_ns;
 	if (likely(spent > 0))
 		__sync_fetch_and_add(&cpu->target_cpu_ns, spent);

@@ -150,7 +150,8 @@ __noinline int resume_thread(struct thread_slot *slot, u64 cpu_ns, u64 now, u32 
 		slot->handshake.unfollowed = 1;
 	slot->phase_event_ns = now;
 	slot->wait_start_ns = now;
-	if (slot->flags & FLAG_POOL) /* it may be woken already, and has not come to its next command */
+	if (slot->flags &
+	    FLAG_POOL) /* it may be woken already, and has not come to its next command */
 		slot->base_start_ns = now;
 	slot->run_start_ns = 0;
 	slot->sched_cpu_ns = cpu_ns;
