@@ -112,11 +112,25 @@ def parts_of(side: RecordingSelection, taxonomy: Taxonomy | None = None) -> Part
     return _costs(base, sources, was_split=was_split)
 
 
-def without_tls(
-    side: RecordingSelection, spill: Spill | None = None, taxonomy: Taxonomy | None = None
-) -> Prediction:
-    """The prediction. Raises TlstaxError, with the reason, where a recording does not bear one."""
-    spill, rules = spill or Spill(), taxonomy or builtin()
+@dataclass(frozen=True)
+class Recording:
+    """What a prediction needs of a recording: made once, for one `Spill` or many."""
+
+    side: RecordingSelection
+    base: Replicates
+    sources: ErrorSources
+    parts: Parts
+    unit: str
+    was_split: bool
+
+    def line(self, spill: Spill | None = None) -> Forecast:
+        """The server's CPU time without TLS."""
+        return _line(self.parts, spill or Spill(), self.unit, self.sources)
+
+
+def recording(side: RecordingSelection, taxonomy: Taxonomy | None = None) -> Recording:
+    """The parts of a recording. Raises TlstaxError, with the reason, where it does not bear any."""
+    rules = taxonomy or builtin()
     was_split = flow_records.is_split(side)
     side = flow_records.with_records(side, rules)
     unit = selections.choose_unit(side, side, None)
@@ -127,22 +141,32 @@ def without_tls(
     base = replicates.of_side(_computing(side), unit, rules, by_driver=by_driver)
     sources = ErrorSources({forecast.RECORDING: base.units})
     parts = _costs(base, sources, was_split=was_split)
-    now, least = parts.now, parts.least
-    _refuse_unknown(side, base, now, least, parts.samples, was_split=was_split)
-    line = _line(parts, spill, unit, sources)
+    _refuse_unknown(side, base, parts.now, parts.least, parts.samples, was_split=was_split)
+    return Recording(side, base, sources, parts, unit, was_split)
+
+
+def without_tls(
+    side: RecordingSelection, spill: Spill | None = None, taxonomy: Taxonomy | None = None
+) -> Prediction:
+    """The prediction. Raises TlstaxError, with the reason, where a recording does not bear one."""
+    made = recording(side, taxonomy)
+    base, parts, line = made.base, made.parts, made.line(spill)
     assert line.then is not None
     return Prediction(
         version=PREDICTION_VERSION,
         title="What an operation would cost without TLS",
-        sentence=_sentence(line, unit),
+        sentence=_sentence(line, made.unit),
         wishes=[NO_TLS],
-        side=selections.facts(side, base.size, float(base.operations[0])),
-        operation=unit,
+        side=selections.facts(made.side, base.size, float(base.operations[0])),
+        operation=made.unit,
         key="",
         cipher="",
         forecasts=[line],
         costs=[],
-        assumptions=[*_assumptions(base, now, least), *([OF_SAMPLES] if was_split else [])],
+        assumptions=[
+            *_assumptions(base, parts.now, parts.least),
+            *([OF_SAMPLES] if made.was_split else []),
+        ],
     )
 
 

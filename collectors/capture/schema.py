@@ -93,7 +93,8 @@ META_KEYS: Final = {
     "thread_room_bytes": "kernel memory of that room",
     "probe_kind": "how uprobes are attached: uprobe_multi or perf_event",
     "functions": "primitives requested with --functions, by category or id",
-    "missing_functions": "ids of requested primitives that the target does not define",
+    "missing_functions": "ids of requested primitives that the target does not define, or that "
+    "only a probe would see that is not safe there",
     "client_networks": "bits of clients' IPv4 and IPv6 addresses in handshakes, such as 24,48; "
     "absent = no address is recorded",
     "privacy": "what a capture never holds",

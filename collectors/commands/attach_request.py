@@ -201,12 +201,7 @@ def request_for(
     safety: Safety | None = None,
 ) -> Request:
     """What the native engine is to record of a process; `safety` as in Request."""
-    if options.functions and options.duration_s is None:
-        print(
-            "tlstax: --functions slows the server down at every call of its TLS library, and "
-            "without --for it does so until Ctrl-C",
-            file=sys.stderr,
-        )
+    warn_of_functions(options)
     return Request(
         pid=pid,
         capture=options.output,
@@ -230,6 +225,16 @@ def request_for(
         duration_s=options.duration_s,
         network_bits=options.client_networks,
     )
+
+
+def warn_of_functions(options: argparse.Namespace) -> None:
+    """Tell what --functions does to the server if nobody ends it."""
+    if options.functions and options.duration_s is None:
+        print(
+            "tlstax: --functions slows the server down at every call of its TLS library, and "
+            "without --for it does so until Ctrl-C",
+            file=sys.stderr,
+        )
 
 
 def poll_time_s(options: argparse.Namespace) -> float:

@@ -36,6 +36,7 @@ def as_document(planned: FunctionPlan) -> dict[str, Any]:
             for probed in planned.functions
         ],
         "missing_functions": list(planned.absent),
+        "unsafe_functions": list(planned.unsafe),
     }
 
 
@@ -53,6 +54,9 @@ def as_lines(planned: FunctionPlan) -> list[str]:
     )
     if planned.absent:
         lines.append(f"not in this process: {', '.join(planned.absent)}")
+    if planned.unsafe:
+        names = ", ".join(planned.unsafe)
+        lines.append(f"left out, as only a probe that is not safe here would see them: {names}")
     return lines
 
 

@@ -133,7 +133,7 @@ def _print_plan(options: argparse.Namespace) -> int:
         from tlstax.collectors.commands import function_listing
         from tlstax.collectors.placement.function_sites import plan_functions
 
-        functions = plan_functions(target, definitions, options.functions)
+        functions = plan_functions(target, definitions, options.functions, safety.limits)
         document |= function_listing.as_document(functions)
         lines += function_listing.as_lines(functions)
     print(json.dumps(document, indent=2) if options.json else "\n".join(lines))
@@ -148,16 +148,9 @@ def _with_notes(planned: "Plan", safety: "Safety") -> "Plan":
 
 def _plan_there(options: argparse.Namespace) -> int:
     """Print or write the plan for a process of another host."""
+    from tlstax.collectors.commands import function_listing
     from tlstax.collectors.commands.plan_text import as_document, as_lines
     from tlstax.collectors.commands.remote import plan_elsewhere
-
-    if options.functions:
-        raise TlstaxError(
-            "--functions was given with --ssh",
-            "plans for another host do not have the probes of functions yet",
-            "Leave it out, or run tlstax on that host",
-            ExitCode.USAGE,
-        )
 
     if options.output and not options.force:
         from tlstax.collectors.recording.stream.plan_file import require_no_plan
@@ -172,10 +165,12 @@ def _plan_there(options: argparse.Namespace) -> int:
             print(f"{options.output}: {len(made.plan.sites)} probes for {made.target.exe}")
             return
         planned, covered = _with_notes(made.plan, made.safety), made.sockets
-        if options.json:
-            print(json.dumps(as_document(made.target, planned, covered), indent=2))
-        else:
-            print("\n".join(as_lines(made.target, planned, options.verbose, covered)))
+        document = as_document(made.target, planned, covered)
+        lines = as_lines(made.target, planned, options.verbose, covered)
+        if made.functions:
+            document |= function_listing.as_document(made.functions)
+            lines += function_listing.as_lines(made.functions)
+        print(json.dumps(document, indent=2) if options.json else "\n".join(lines))
 
     return plan_elsewhere(options, show)
 
@@ -195,7 +190,8 @@ def _write_plan_file(options: argparse.Namespace) -> int:
     functions = None
     if options.functions:
         require_functions(safety)
-        functions = plan_functions_in_child(pid, options.functions, options.definitions)
+        of_functions = (pid, options.functions, options.definitions, safety.limits)
+        functions = plan_functions_in_child(*of_functions)
     stretches = None
     if options.calibrate and planned.is_flow:
         asked = (pid, Level.RECORD, options.definitions, role, safety.limits)

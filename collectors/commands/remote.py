@@ -8,13 +8,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.capture_file import require_place
-from tlstax.collectors.commands.attach_request import budget_share
+from tlstax.collectors.commands.attach_request import budget_share, warn_of_functions
 from tlstax.collectors.commands.attach_several import (
     Failures,
     capture_name,
@@ -24,7 +25,10 @@ from tlstax.collectors.commands.attach_several import (
     require_room,
 )
 from tlstax.collectors.commands.options import target_group
+from tlstax.collectors.recording.by_recorder.peers import given_twice
+from tlstax.collectors.recording.by_recorder.several import SERVERS_MOST
 from tlstax.collectors.recording.by_recorder.stretch_times import interval_s
+from tlstax.collectors.sources.registry import NATIVE
 from tlstax.probes.model import Level
 
 if TYPE_CHECKING:
@@ -34,24 +38,53 @@ if TYPE_CHECKING:
     from tlstax.collectors.remote.remote_plan import PlanRequest, RemotePlan
     from tlstax.collectors.remote.remote_recording import RecordRequest, RemoteRecordings
 
+    OpenImage = Callable[[], Image]
+
 
 def attach_there(options: argparse.Namespace) -> int:
-    """`tlstax attach --ssh` of one server."""
+    """`tlstax attach --ssh` of one server, and of its clients on that host."""
     from tlstax.collectors.remote.remote_plan import fetch, plan_there
     from tlstax.collectors.remote.remote_recording import record_there
 
     _refuse_local_options(options)
     asked = _plan_request(options)
+    warn_of_functions(options)
     with _opened(options) as (connection, open_image):
         image = open_image()
         made = plan_there(image, fetch(image, asked, _tell), asked, _tell, refuse=True)
         for note in made.safety.notes:
             _tell(f"preflight ({note.hazard}): {note.text}")
-        record_there(connection, made, _record_request(options, options.output), _tell)
+        clients = _plan_clients(options, asked, made.target.pid, open_image)
+        request = _record_request(options, options.output)
+        record_there(connection, made, request, _tell, clients)
     _tell(f"detached; `tlstax report {options.output}` explains it")
     if not options.quiet:
         _tell(options.headline(options.output))
     return int(ExitCode.OK)
+
+
+def _plan_clients(
+    options: argparse.Namespace, of_server: "PlanRequest", server: int, open_image: "OpenImage"
+) -> "list[RemotePlan]":
+    """Find the clients of a server on its host, examine them and plan for them, as for a server.
+
+    Raises TlstaxError.
+    """
+    from tlstax.collectors.remote.remote_plan import SYMBOLS, find, plan_there
+
+    level = Level[options.client_level.upper()]
+    asked = replace(of_server.of_client(), level=level)
+    made: list[RemotePlan] = []
+    for text in options.client:
+        pid = int(text) if text.isdigit() else find(open_image(), replace(asked, name=text))
+        if pid in (server, *(one.target.pid for one in made)):
+            raise given_twice(pid)
+        image, tell = open_image(), _teller_of(pid)
+        image.add_process(pid, SYMBOLS, tell)
+        made.append(plan_there(image, pid, asked, tell, refuse=True))
+        for note in made[-1].safety.notes:
+            tell(f"preflight ({note.hazard}): {note.text}")
+    return made
 
 
 class _Made(NamedTuple):
@@ -67,6 +100,7 @@ def attach_several_there(options: argparse.Namespace) -> int:
     refuse_options(options)
     _refuse_local_options(options)
     asked, failures, made = _plan_request(options), Failures(), list[_Made]()
+    warn_of_functions(options)
     with captures_folder(options.output), _opened(options) as (connection, open_image):
         pids = options.pids or find_servers(open_image(), asked)
         require_room(pids)
@@ -97,9 +131,7 @@ def _add_server(
     """Examine a server of several and plan for it; its capture. Raises TlstaxError."""
     from tlstax.collectors.remote.remote_plan import SYMBOLS, plan_there
 
-    def tell(text: str) -> None:
-        _tell(text if re.search(rf"\b{pid}\b", text) else f"process {pid}: {text}")
-
+    tell = _teller_of(pid)
     image.add_process(pid, SYMBOLS, tell)
     capture = Path(options.output / capture_name(pid, image.proc))
     require_place(capture, options.force)
@@ -134,7 +166,8 @@ def plan_elsewhere(options: argparse.Namespace, show: Callable[["RemotePlan"], N
     """`tlstax probes plan --ssh`: `show` is given the plan while its files can be read."""
     from tlstax.collectors.remote.remote_plan import fetch, plan_there
 
-    asked, is_file = _plan_request(options), options.output is not None
+    role = "client" if options.client else "server"
+    asked, is_file = replace(_plan_request(options), role=role), options.output is not None
     with _opened(options) as (_, open_image):
         image = open_image()
         show(plan_there(image, fetch(image, asked, _tell), asked, _tell, refuse=is_file))
@@ -192,43 +225,42 @@ def _plan_request(options: argparse.Namespace) -> "PlanRequest":
     from tlstax.collectors.remote.remote_plan import PlanRequest
 
     group = target_group(options)
-    if any(group) and options.name is None:
-        raise TlstaxError(
-            f"{group} was given with --ssh, without --name",
-            "the recorder on the other host finds processes by their name only",
-            "Give --name, too",
-            ExitCode.USAGE,
-        )
     level = options.level if isinstance(options.level, Level) else Level[options.level.upper()]
     return PlanRequest(
         options.pid,
         options.name,
         level,
-        "client" if options.client else "server",
-        options.definitions,
-        tuple(options.accept),
-        group,
+        definitions=options.definitions,
+        accepted=tuple(options.accept),
+        group=group,
         has_stretches=bool(options.calibrate),
         chooses_level=getattr(options, "chooses_level", False),
         has_networks=getattr(options, "client_networks", None) is not None,
+        functions=tuple(options.functions or ()),
     )
 
 
 def _refuse_local_options(options: argparse.Namespace) -> None:
-    """Raise TlstaxError (USAGE) for what a recorder on another host cannot do."""
-    given = {
-        "--client": bool(options.client),
-        "--functions": bool(options.functions),
-        "--collect": tuple(options.collect) != ("native",),
-    }
-    for name, is_given in given.items():
-        if is_given:
-            raise TlstaxError(
-                f"{name} was given with --ssh",
-                "the recorder that runs on the other host cannot do it yet",
-                f"Leave {name} out, or run tlstax on that host",
-                ExitCode.USAGE,
-            )
+    """Raise TlstaxError (USAGE) for what is not done on another host."""
+    if tuple(options.collect) != (NATIVE,):
+        raise TlstaxError(
+            "--collect was given with --ssh",
+            "other sources run programs of the server's host, where only the recorder runs",
+            "Leave --collect out, or run tlstax on that host",
+            ExitCode.USAGE,
+        )
+    if len(options.client) >= SERVERS_MOST:
+        raise TlstaxError(
+            f"--client was given {len(options.client)} times with --ssh",
+            f"one recorder records a server and {SERVERS_MOST - 1} clients at most",
+            "Name fewer of them",
+            ExitCode.USAGE,
+        )
+
+
+def _teller_of(pid: int) -> Callable[[str], None]:
+    """Tells what is said of one of several processes."""
+    return lambda text: _tell(text if re.search(rf"\b{pid}\b", text) else f"process {pid}: {text}")
 
 
 def _tell(text: str) -> None:

@@ -14,8 +14,17 @@ from contextlib import ExitStack
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.binary.elf import Elf, Symbol
 from tlstax.collectors.placement.detection import Detected, detect
-from tlstax.collectors.placement.model import MAX_FUNCTIONS, FunctionPlan, ProbedFunction, Site
-from tlstax.collectors.placement.placement import ProbePoint, points_of
+from tlstax.collectors.placement.limits import forbidden
+from tlstax.collectors.placement.model import (
+    MAX_FUNCTIONS,
+    NO_LIMITS,
+    FunctionPlan,
+    Limits,
+    ProbedFunction,
+    Site,
+)
+from tlstax.collectors.placement.placement import points_of
+from tlstax.collectors.placement.probe_points import PlacedProbes, ProbePoint
 from tlstax.collectors.placement.return_probes import return_probe_allowed
 from tlstax.collectors.process.mappings import MappedObject
 from tlstax.collectors.process.target import Target
@@ -26,19 +35,35 @@ ACTION = "function"
 
 
 def plan_functions(
-    target: Target, definitions: Sequence[Definition], names: Sequence[str]
+    target: Target,
+    definitions: Sequence[Definition],
+    names: Sequence[str],
+    limits: Limits = NO_LIMITS,
 ) -> FunctionPlan:
-    """Plan every probe for the primitives that the names select, see plan_functions_in_child."""
+    """Plan every probe for the primitives that the names select, see plan_functions_in_child.
+
+    `limits`: kinds of probes that the plan may not have. Without its exits a function is counted
+    only; without its entry it is left out, and named.
+    """
     wanted = choose(definitions, names)
     found: list[ProbedFunction] = []
     absent: list[str] = []
+    unsafe: list[str] = []
     with ExitStack() as resources:
         for library in detect(target, definitions, resources):
             for primitive in wanted.get(library.definition.id, ()):
-                placed = _place(primitive, library)
-                found += placed
-                if not placed:
-                    absent.append(primitive.id)
+                placed = _place(primitive, library, limits)
+                safe = [one for one in placed if not _forbidden(one.sites, limits)]
+                found += safe
+                if not safe:
+                    (unsafe if placed else absent).append(primitive.id)
+    if unsafe and not found:
+        raise TlstaxError(
+            f"--functions {','.join(names)}: process {target.pid} ({target.name}) is not probed",
+            "all probes that would see these functions are of kinds that are not safe here",
+            "Choose other categories; `tlstax doctor PID` says what is not safe, and why",
+            ExitCode.HOST,
+        )
     if not found:
         raise TlstaxError(
             f"--functions {','.join(names)}: process {target.pid} ({target.name}) has none of them",
@@ -53,10 +78,18 @@ def plan_functions(
             "Choose fewer categories, or single primitives by id",
             ExitCode.USAGE,
         )
-    return FunctionPlan(target.pid, tuple(found), tuple(absent), tuple(names))
+    return FunctionPlan(target.pid, tuple(found), tuple(absent), tuple(names), tuple(unsafe))
 
 
-def _place(primitive: Primitive, library: Detected) -> list[ProbedFunction]:
+def _forbidden(sites: Sequence[Site], limits: Limits, event: str = "") -> str:
+    """Why one of the sites, or of those of an event, may not be probed; "": all may."""
+    if limits == NO_LIMITS:
+        return ""
+    reasons = (forbidden(site, limits) for site in sites if event in ("", site.event))
+    return next(filter(None, reasons), "")
+
+
+def _place(primitive: Primitive, library: Detected, limits: Limits) -> list[ProbedFunction]:
     """The function in each object that defines it, under the first of its names found there."""
     chosen: dict[MappedObject, tuple[Elf, Symbol]] = {}
     for function in primitive.functions:
@@ -64,14 +97,19 @@ def _place(primitive: Primitive, library: Detected) -> list[ProbedFunction]:
             chosen.setdefault(mapped, (elf, symbol))
     placed = []
     for mapped, (elf, symbol) in chosen.items():
-        probed = _probe(primitive, mapped, elf, symbol, library.definition.kind)
+        probed = _probe(primitive, mapped, elf, symbol, library.definition.kind, limits)
         if probed is not None:
             placed.append(probed)
     return placed
 
 
 def _probe(
-    primitive: Primitive, mapped: MappedObject, elf: Elf, symbol: Symbol, kind: str
+    primitive: Primitive,
+    mapped: MappedObject,
+    elf: Elf,
+    symbol: Symbol,
+    kind: str,
+    limits: Limits,
 ) -> ProbedFunction | None:
     argument = primitive.size.value if primitive.size.source == "argument" else -1
     returned = primitive.size.source == "returned"
@@ -80,13 +118,20 @@ def _probe(
         return None
     exits = [point for event, point in points if event == "exit"]
     why = _why_not_timed(primitive, symbol, exits, kind)
+    placed = _sites(primitive, mapped, elf, points) if not why else ()
+    why = why or _forbidden(placed, limits, "exit")
     if why:
-        points = points_of(elf, symbol, ("enter",), argument)
+        placed = _sites(primitive, mapped, elf, points_of(elf, symbol, ("enter",), argument))
+    return ProbedFunction(primitive, symbol.name, mapped, placed, why) if placed else None
+
+
+def _sites(
+    primitive: Primitive, mapped: MappedObject, elf: Elf, points: PlacedProbes
+) -> tuple[Site, ...]:
+    """All of the points, or none if one of them is in no part of the file."""
     sites = [_site(primitive, event, mapped, elf, point) for event, point in points]
     placed = tuple(site for site in sites if site is not None)
-    if len(placed) != len(sites):
-        return None
-    return ProbedFunction(primitive, symbol.name, mapped, placed, why)
+    return placed if len(placed) == len(sites) else ()
 
 
 def _why_not_timed(

@@ -39,7 +39,7 @@ def within(plan: Plan, limits: Limits) -> Plan:
     reasons = {
         (site.boundary, site.object.path, site.function): why
         for site in plan.sites
-        if (why := _forbidden(site, limits))
+        if (why := forbidden(site, limits))
     }
     kept = tuple(
         site
@@ -54,7 +54,7 @@ def _missing(reasons: dict[tuple[str, str, str], str]) -> Iterator[Missing]:
         yield Missing(boundary, (function,), "It is not seen in this recording", why)
 
 
-def _forbidden(site: Site, limits: Limits) -> str:
+def forbidden(site: Site, limits: Limits) -> str:
     """Why a site may not be probed, as one clause; "" if it may."""
     if site.kind == "uretprobe" and not limits.return_probes:
         return f"{function_of(site)} needs a return probe, which is not safe here"

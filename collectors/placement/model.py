@@ -205,3 +205,4 @@ class FunctionPlan:
     functions: tuple[ProbedFunction, ...]
     absent: tuple[str, ...]  # ids of primitives
     asked: tuple[str, ...]  # categories or ids
+    unsafe: tuple[str, ...] = ()  # ids of primitives that only a forbidden probe could count

@@ -114,24 +114,32 @@ def _plan(asked: _Asked) -> tuple[Target, Plan, list[str]]:
 
 
 def plan_functions_in_child(
-    pid: int, names: Sequence[str], extra: Path | None = None
+    pid: int,
+    names: Sequence[str],
+    extra: Path | None = None,
+    limits: Limits = NO_LIMITS,
+    proc: Path = PROC,
 ) -> FunctionPlan:
     """Find the functions of categories or ids in a process.
 
-    `extra` is a directory of further definitions. Raises TlstaxError: USAGE for a name that no
-    definition knows, TARGET when the process has none of the functions or too many.
+    `extra`, `limits` and `proc` as of plan_in_child. Raises TlstaxError: USAGE for a name that no
+    definition knows, TARGET when the process has none of the functions or too many, HOST when
+    `limits` leave none.
     """
-    return run_in_child(f"Examining process {pid}", lambda: _plan_functions(pid, names, extra))
+    asked = pid, names, extra, limits, proc
+    return run_in_child(f"Examining process {pid}", lambda: _plan_functions(*asked))
 
 
-def _plan_functions(pid: int, names: Sequence[str], extra: Path | None) -> FunctionPlan:
+def _plan_functions(
+    pid: int, names: Sequence[str], extra: Path | None, limits: Limits, proc: Path
+) -> FunctionPlan:
     from tlstax.collectors.placement.function_sites import plan_functions
     from tlstax.collectors.process.target import open_target
     from tlstax.probes.definitions import load_definitions
 
-    target = open_target(pid)
+    target = open_target(pid, proc)
     try:
-        return plan_functions(target, load_definitions(extra), names)
+        return plan_functions(target, load_definitions(extra), names, limits)
     except (TlstaxError, OSError):
-        open_target(pid)
+        open_target(pid, proc)
         raise

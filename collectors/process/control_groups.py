@@ -19,6 +19,7 @@ _NAMED: Final = re.compile(
 _ESCAPED: Final = re.compile(r"\\x([0-9a-f]{2})")  # what systemd writes for a hyphen in a name
 # pod2f1e..., kubepods-burstable-pod2f1e_....slice
 _POD: Final = re.compile(r"(?:^|-)pod([0-9a-f]+(?:[-_][0-9a-f]+)*)(?:\.slice)?(?=$|:)")
+_WORD: Final = re.compile(r"[0-9A-Za-z]+")
 _DIGITS: Final = frozenset("0123456789abcdef")
 _MONITORS: Final = ("crio-conmon-", "libpod-conmon-")  # they watch a container from outside
 UID_LEAST: Final = 8
@@ -48,6 +49,16 @@ class Group(NamedTuple):
     def has_short_id(self) -> bool:
         """Whether the container's id is too short to mean one, unless it is a name."""
         return 0 < len(self.container) < ID_LEAST and not set(self.container.lower()) - _DIGITS
+
+    @property
+    def word(self) -> str:
+        """What the names of its processes' control groups contain, as capital or small letters.
+
+        Names are written differently there, but never letters and digits. "": it has none of them.
+        """
+        name, dot, kind = self.unit.rpartition(".")
+        unit = name if dot and kind in _UNIT_KINDS else self.unit
+        return max(_WORD.findall(f"{unit} {self.container} {self.pod}"), key=len, default="")
 
     def holds(self, cgroup: str) -> bool:
         """Whether a process with this text of /proc/PID/cgroup belongs to it."""

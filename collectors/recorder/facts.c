@@ -299,7 +299,7 @@ int facts_put(int pid, const char *symbols)
 											    : 0;
 }
 
-/* Only the program of a command line: what follows may hold a password. */
+/* At most the program of a command line: what follows may hold a password. */
 static int put_process(const char *directory, const char *comm, const char *program)
 {
 	char path[PATH_MOST];
@@ -316,9 +316,9 @@ static int put_process(const char *directory, const char *comm, const char *prog
 	return put_file(path);
 }
 
-int facts_put_named(const char *name)
+int facts_put_processes(const char *name, bool by_group)
 {
-	char path[300], comm[64], program[PATH_MOST];
+	char path[300], comm[64], program[PATH_MOST], groups[8192];
 	DIR *all = opendir("/proc");
 	int failed = 0;
 
@@ -328,13 +328,16 @@ int facts_put_named(const char *name)
 		snprintf(path, sizeof(path), "/proc/%s/comm", entry->d_name);
 		read_text(path, comm, sizeof(comm));
 		comm[strcspn(comm, "\n")] = 0;
+		snprintf(path, sizeof(path), "/proc/%s/cgroup", entry->d_name);
+		read_text(path, groups, sizeof(groups));
 		snprintf(path, sizeof(path), "/proc/%s/cmdline", entry->d_name);
 		read_text(path, program, sizeof(program));
 		const char *file = strrchr(program, '/');
 		file = file ? file + 1 : program;
-		if (*program && (!strcmp(comm, name) || !strcmp(file, name)) &&
-		    atoi(entry->d_name) != getpid())
-			failed = put_process(entry->d_name, comm, program);
+		bool is_wanted = by_group ? strcasestr(groups, name) != NULL
+					  : !strcmp(comm, name) || !strcmp(file, name);
+		if (*program && is_wanted && atoi(entry->d_name) != getpid())
+			failed = put_process(entry->d_name, comm, by_group ? comm : program);
 	}
 	if (all)
 		closedir(all);

@@ -9,8 +9,12 @@
 
 #include "types.h"
 
-/* Names of the processes that are called so, or whose program is. -1: the reader is gone. */
-int facts_put_named(const char *name);
+/*
+ * Names of the processes that are called so, or whose program is; or `by_group` of those that have
+ * this word in the names of their control groups, in small letters or capitals: of these nothing of
+ * the command line is told. -1: the reader is gone.
+ */
+int facts_put_processes(const char *name, bool by_group);
 
 /* This host, process `pid` with its mappings, and those of the kernel's functions that are in
  * `symbols` (words). -1: there is no such process, or the reader is gone. */

@@ -181,10 +181,30 @@ static bool go_on_after_starvation(void)
 	return for_each_recorded(schedule_resume);
 }
 
+/* Where the last window of the first target ended. */
+static u64 first_end_ns(void)
+{
+	return session_of(0)->schedule.last_end_ns;
+}
+
+/* They began one after the other: their windows so far end at the same time. */
+static void end_first_windows(void)
+{
+	u64 now_ns = monotonic_ns();
+
+	for (u32 i = 0; i < sessions_count(); i++) {
+		session_turn(i);
+		schedule_end_window(now_ns);
+	}
+}
+
 static void record(u64 for_ns, int output)
 {
 	u64 end_ns = for_ns ? monotonic_ns() + for_ns : ~0ULL, cut_ns, wake_ns;
+	bool is_together = serve_is_together();
 
+	if (is_together)
+		end_first_windows();
 	while ((wake_ns = next_wake_ns(end_ns))) {
 		if (wait_for_event(wake_ns, output) ||
 		    (watchdog_starved() && !go_on_after_starvation()))
@@ -199,14 +219,16 @@ static void record(u64 for_ns, int output)
 			ending_close_one();
 			if (!is_recording(session))
 				continue;
-			if (is_cut)
-				schedule_end_window(cut_ns);
+			if (is_cut || is_together)
+				schedule_end_window(is_cut ? cut_ns : first_end_ns());
 			if (go_on())
 				continue;
 			if (recording_count() == 1)
 				return;
 			ending_of_one();
 			ending_close_one();
+			if (is_together && !i)
+				return;
 		}
 	}
 }

@@ -31,7 +31,7 @@ static struct {
 	size_t at, used;
 } input;
 static struct {
-	bool is_on;
+	bool is_on, is_together;
 	u64 heard_ns;
 } life;
 
@@ -234,7 +234,9 @@ static int answer(char *line)
 	else if (!rest)
 		failed = refuse();
 	else if (!strcmp(what, "find"))
-		failed = facts_put_named(rest);
+		failed = facts_put_processes(rest, false);
+	else if (!strcmp(what, "group") && *rest)
+		failed = facts_put_processes(rest, true);
 	else if (!strcmp(what, "facts"))
 		failed = facts_put(atoi(rest), rest);
 	else if (!strcmp(what, "file"))
@@ -279,6 +281,13 @@ static bool goes_on(char *line)
 	return true;
 }
 
+/* Whether the recording of what was asked for begins. */
+static bool is_record(const char *line)
+{
+	life.is_together = !strcmp(line, "record together");
+	return session->plan_text && (life.is_together || !strcmp(line, "record"));
+}
+
 int serve(void)
 {
 	char *line;
@@ -290,13 +299,21 @@ int serve(void)
 			line = next_line();
 			if (!line)
 				_exit(EXIT_CODE_OK);
-		} while (!(session->plan_text && !strcmp(line, "record")) && goes_on(line));
+		} while (!is_record(line) && goes_on(line));
+	for (u32 i = 0; life.is_together && i < sessions_count(); i++)
+		if (session_of(i)->options.budget > 0) /* which chooses when windows end */
+			fail(EXIT_CODE_USAGE, "windows end together only without --budget");
 	if (failure.code)
 		put_failure();
 	alarm(0);
 	life.is_on = true;
 	life.heard_ns = monotonic_ns();
 	return failure.code ? -1 : 0;
+}
+
+bool serve_is_together(void)
+{
+	return life.is_together;
 }
 
 int serve_life_line(void)

@@ -78,8 +78,8 @@ void programs_read(const struct engine *engine);
 void counters_begin(const struct engine *engine);
 
 /*
- * Latencies, hits, programs as they were read last and, if they were read, the kernel's counts of CPUs. Latencies only of
- * phases that an account shows to have changed, or all.
+ * Latencies, hits, programs as they were read last and, if they were read, the kernel's counts of
+ * CPUs. Latencies only of phases that an account shows to have changed, or all.
  */
 bool counters_put(struct engine *engine, bool has_counts, bool is_all);
 

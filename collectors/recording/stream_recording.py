@@ -5,7 +5,7 @@ Names are looked up here, in files of this host that have the build-ids of the r
 in the names of the kernel's functions that the stream holds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -17,6 +17,7 @@ from tlstax.collectors.host.recording_facts import CRYPTO_FLAGS, privacy
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.proc_clocks import Clocks
 from tlstax.collectors.recording.programs.expected_cost import FLOOR_CPUS
+from tlstax.collectors.recording.stack_store import UnnamedFrames
 from tlstax.collectors.recording.stream.facts import engine_asked, text_of
 from tlstax.collectors.recording.stream.plan_file import PlanFileError
 from tlstax.collectors.recording.stream.recorded_files import RecordedSymbolizer, recorded_objects
@@ -60,28 +61,37 @@ def import_stream(
 class StreamRecording:
     """All rows of a stream's recording, in order. A context manager."""
 
-    def __init__(self, replay: Replay) -> None:
-        """The stream has been read up to its first totals."""
-        target = _target_of(replay)
+    def __init__(self, replay: Replay, clocks: Callable[[Replay], Clocks] = Clocks) -> None:
+        """The stream has been read up to its first totals. `clocks`: of all that records."""
+        target = target_of(replay)
         self.replay = replay
         self._symbolizer = RecordedSymbolizer(replay, target)
-        self._rows = StreamRows(replay, target, self._symbolizer, Clocks(replay))
+        self._rows = StreamRows(replay, target, self._symbolizer, clocks(replay))
 
     def begin(self) -> list[schema.Row]:
         """What stands once."""
         return [*_facts(self.replay), *self._rows.begin()]
 
-    def next_window(self) -> list[schema.Row] | None:
+    def next_window(
+        self, before_rows: Callable[[int], None] | None = None
+    ) -> list[schema.Row] | None:
         """The next window; None: no more follow, and how it ended has been read.
 
-        Raises StreamError.
+        `before_rows` as in StreamRows. Raises StreamError.
         """
-        found = self._rows.next_window()
+        found = self._rows.next_window(None, before_rows)
         return found[0] if found else None
 
-    def end(self) -> list[schema.Row]:
-        """What stands once at the end, with the names, which are looked up now."""
-        return [*self._rows.end(), *self._rows.facts()]
+    def expect_anew(self) -> None:
+        """As of StreamRows."""
+        self._rows.expect_anew()
+
+    def end(self, unnamed: UnnamedFrames | None = None) -> list[schema.Row]:
+        """What stands once at the end, with the names, which are looked up now.
+
+        `unnamed`: frames of processes that were recorded with this one.
+        """
+        return [*self._rows.end(unnamed), *self._rows.facts()]
 
     def close(self) -> None:
         """Close the files that names are looked up in."""
@@ -99,7 +109,7 @@ class StreamRecording:
         self.close()
 
 
-def _target_of(replay: Replay) -> Target:
+def target_of(replay: Replay) -> Target:
     """The process, as far as the stream and the files of this host tell."""
     plan_file = replay.plan_file
     return Target(

@@ -163,12 +163,13 @@ class Connection:
         for _ in self.ask(f"target {len(plan)} {len(tables)} {options}", plan + tables):
             pass
 
-    def record(self) -> "LifeLine":
+    def record(self, *, together: bool = False) -> "LifeLine":
         """Ask for the recording, which `stream` holds from now on; what keeps it going.
 
+        `together`: windows of all processes end with those of the first, and so does the recording.
         Raises TlstaxError (HOST) if the line was cut.
         """
-        self._send(b"record\n")
+        self._send(b"record together\n" if together else b"record\n")
         return LifeLine(self._to.fileno())
 
     def said(self) -> str:

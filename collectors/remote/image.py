@@ -54,6 +54,10 @@ class Image:
         """The processes that are called so, for `find_by_name`. Raises TlstaxError."""
         self._write(self._connection.ask(f"find {name}"))
 
+    def add_grouped(self, word: str) -> None:
+        """The processes with a word in the names of their control groups. Raises TlstaxError."""
+        self._write(self._connection.ask(f"group {word}"))
+
     def add_process(self, pid: int, symbols: Iterable[str], tell: Tell) -> None:
         """A process, its files, its host, these functions of its kernel. Raises TlstaxError."""
         mappings = self._write(self._connection.ask(f"facts {' '.join([str(pid), *symbols])}"))

@@ -7,20 +7,25 @@ whatever ends first. Names are looked up at the end.
 
 import os
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from tlstax import TlstaxError
 from tlstax.collectors.capture.writer import CaptureWriter
 from tlstax.collectors.host.recording_facts import new_recording_id
+from tlstax.collectors.process.thread_room import ROOM_FACTOR, ROOM_MOST, present_threads
 from tlstax.collectors.recording.by_recorder.live_stream import LiveStream
+from tlstax.collectors.recording.by_recorder.peers import ROOM_LEAST
 from tlstax.collectors.remote.connection import Connection, LifeLine, Tell
 from tlstax.collectors.remote.remote_plan import RemotePlan
 from tlstax.collectors.remote.remote_stream import RemoteStream
+
+_NO_END_OF_ITS_OWN_S: Final = 86400.0
+"""Length of a client's window, which ends with the server's: a day."""
 
 
 @dataclass(frozen=True)
@@ -69,17 +74,32 @@ class RecordRequest:
             words.append("--traced")
         return " ".join(words)
 
+    def options_of_client(self, pid: int, threads_count: int) -> str:
+        """Those of the recorder for a client of the server, which has so many threads."""
+        slots_count = min(max(ROOM_LEAST, ROOM_FACTOR * threads_count), ROOM_MOST)
+        words = [
+            f"--pid {pid} --window {_NO_END_OF_ITS_OWN_S:.3f}s --sample-hz {self.sample_hz}",
+            f"--slots {slots_count}",
+        ]
+        return " ".join([*words, *(["--traced"] if self.may_be_traced else [])])
+
 
 def record_there(
-    connection: Connection, made: RemotePlan, request: RecordRequest, tell: Tell
+    connection: Connection,
+    made: RemotePlan,
+    request: RecordRequest,
+    tell: Tell,
+    clients: Sequence[RemotePlan] = (),
 ) -> None:
-    """Record one process, and write the capture window by window.
+    """Record one process, with its clients, and write the capture window by window.
 
     Raises TlstaxError; if something was recorded, the capture then has what was received.
     """
     failures: list[TlstaxError] = []
     with RemoteRecordings(connection, lambda _, error: failures.append(error), tell) as recordings:
         recordings.add(made, request)
+        for client in clients:
+            recordings.add_client(client, request)
         recordings.run()
     if failures:
         raise failures[0]
@@ -113,14 +133,13 @@ class RemoteRecordings:
 
         Raises TlstaxError; then nothing of it is left.
         """
-        text = made.text().encode()
-        tables = made.tables() if request.unwind_tables else b""
         is_first = not self._streams
         options = request.options_of_all(keeps_going=self._keeps_going) if is_first else ""
         options += request.options(made.target.pid, made.stretches is not None)
+        asked = options, *_content(made, request)
         writer = CaptureWriter.create(request.output, request.overwrite)
         try:
-            self._connection.add_target(options, text, tables)
+            self._connection.add_target(*asked)
         except BaseException:
             writer.discard()
             raise
@@ -128,14 +147,27 @@ class RemoteRecordings:
         stream = RemoteStream(self._connection, pid, writer, self._tell, self._recording_id)
         self._streams.append(stream)
 
+    def add_client(self, made: RemotePlan, request: RecordRequest) -> None:
+        """Ask for a client of the only server, into its capture. While its image is there.
+
+        Raises TlstaxError.
+        """
+        (server,) = self._streams
+        pid = made.target.pid
+        options = request.options_of_client(pid, present_threads(pid, made.target.proc))
+        self._connection.add_target(options, *_content(made, request))
+        server.peers.pids.append(pid)
+
     def run(self) -> None:
         """Record until all have ended, or the user ends it; then name the frames."""
         descriptor = self._connection.stream.fileno()
-        with self._connection.record() as life:
-            live = LiveStream(os.dup(descriptor), len(self._streams) - 1)
+        servers_count = len(self._streams)
+        clients_count = sum(len(stream.peers.pids) for stream in self._streams)
+        with self._connection.record(together=clients_count > 0) as life:
+            live = LiveStream(os.dup(descriptor), servers_count + clients_count - 1)
 
             def others(number: int) -> list[int]:
-                pairs = zip(self._streams, live.parts, strict=True)
+                pairs = zip(self._streams, live.parts[:servers_count], strict=True)
                 return [
                     stream.pid
                     for place, (stream, part) in enumerate(pairs)
@@ -145,6 +177,8 @@ class RemoteRecordings:
             try:
                 for number, stream in enumerate(self._streams):
                     stream.receive(live.parts[number], number, partial(others, number))
+                if clients_count:
+                    self._streams[0].peers.receive(live.parts[servers_count:])
                 ready = select.poll()
                 ready.register(live, select.POLLIN)
                 while not live.is_closed and not self._is_unreadable:
@@ -190,3 +224,8 @@ class RemoteRecordings:
     ) -> None:
         for stream in self._streams:
             stream.close()
+
+
+def _content(made: RemotePlan, request: RecordRequest) -> tuple[bytes, bytes]:
+    """The plan of a process, and its unwind tables."""
+    return made.text().encode(), made.tables() if request.unwind_tables else b""

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
@@ -11,6 +12,7 @@ from tlstax.collectors.capture.schema import Meta, Row
 from tlstax.collectors.capture.writer import BUSY_SECONDS, CaptureWriter
 from tlstax.collectors.recording.by_recorder.live_stream import LivePart
 from tlstax.collectors.recording.programs.expected_cost import budget_summary
+from tlstax.collectors.recording.stack_store import UnnamedFrames
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.facts import text_of
 from tlstax.collectors.recording.stream.frames import Frame
@@ -19,6 +21,7 @@ from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream.totals import StreamError
 from tlstax.collectors.recording.stream_recording import StreamRecording
 from tlstax.collectors.remote.connection import Connection, Tell
+from tlstax.collectors.remote.remote_peers import AllClocks, RemotePeers
 
 _ERROR: Final = definition().number("ERROR")
 _PATIENCE_S: Final = 0.05
@@ -39,13 +42,15 @@ class RemoteStream:
         self.pid = pid
         self.is_read = False
         """Whether no more windows follow."""
+        self.peers = RemotePeers()
+        """Its clients, which are in its capture."""
         self._connection, self._writer, self._tell = connection, writer, tell
         self._part, self._number, self._recording_id = LivePart(), 0, recording_id
         self._others: Callable[[], Sequence[int]] = tuple
         self._recording: StreamRecording | None = None
         self._error: Frame | None = None
         self._why = ""  # its stream cannot be read
-        self._is_budget_told = False
+        self._is_budget_told = self._has_peers = False
         self._is_closed = False
 
     def receive(self, part: LivePart, number: int, others: Callable[[], Sequence[int]]) -> None:
@@ -57,7 +62,7 @@ class RemoteStream:
 
         Raises TlstaxError: it could not be attached to, or the capture cannot be written.
         """
-        while self._part.is_readable_to_a_window and not self.is_read:
+        while self._is_readable and not self.is_read:
             if self._recording is None:
                 self._begin()
                 continue
@@ -71,10 +76,16 @@ class RemoteStream:
         if self._recording is not None and not self._is_closed:
             self._tell_budget(self._recording.replay)
 
+    @property
+    def _is_readable(self) -> bool:
+        """Whether a whole window has arrived, of its clients, too; or the end."""
+        return self._part.is_readable_to_a_window and self.peers.is_readable_to_a_window
+
     def _begin(self) -> None:
         """Write what stands once, and put the capture in its place."""
         try:
             replay = Replay(self._part, self._hear, self._number)
+            self.peers.begin(self._connection)
         except (StreamError, PlanFileError) as error:
             self.is_read = True
             if self._error is not None:
@@ -82,8 +93,11 @@ class RemoteStream:
             self._why = str(error)
             why = f"{error}; {self._connection.said()}"
             raise self._cut(why, "nothing was recorded") from None
+        except TlstaxError:  # one of its clients could not be attached to
+            self.is_read = True
+            raise
         self._part.window_taken()
-        recording = StreamRecording(replay)
+        recording = StreamRecording(replay, partial(AllClocks, peers=self.peers))
         try:
             rows = recording.begin()
             if self._recording_id:
@@ -97,20 +111,33 @@ class RemoteStream:
             recording.close()
             raise
         self._recording = recording
-        self._tell(f"attached to {self.pid} on {self._connection.destination.name}")
+        if not self.peers.pids:
+            self._tell_attached()
+
+    def _tell_attached(self) -> None:
+        text = f"attached to {self.pid} on {self._connection.destination.name}"
+        if pids := self.peers.pids:
+            text += f", and to its client{'s' * (len(pids) > 1)} {', '.join(map(str, pids))}"
+        self._tell(text)
 
     def _hear(self, frame: Frame) -> None:
         if frame.type == _ERROR:
             self._error = frame
 
     def _next_window(self, recording: StreamRecording) -> list[Row] | None:
+        of_peers: list[Row] = []
         try:
-            return recording.next_window()
+            rows = recording.next_window(lambda end_ns: of_peers.extend(self.peers.cut(end_ns)))
         except StreamError as error:
             self._why = str(error)
             return None
         finally:
             self._part.window_taken()
+        if rows is not None and self.peers.pids and not self._has_peers:
+            self._has_peers = True  # from the next window on
+            recording.expect_anew()
+            self._tell_attached()
+        return rows if rows is None else [*rows, *of_peers]
 
     def _tell_budget(self, replay: Replay) -> None:
         """Tell how a budget is used at once: its first window may be seconds long."""
@@ -135,6 +162,7 @@ class RemoteStream:
     def leave_unread(self) -> None:
         """Keep nothing of what still arrives."""
         self._part.discard()
+        self.peers.discard()
 
     @property
     def early_ending(self) -> str:
@@ -154,7 +182,9 @@ class RemoteStream:
         assert self._recording is not None
         if not self._why:
             self._writer.set_patience(BUSY_SECONDS)
-            self._writer.add(self._recording.end())
+            unnamed = UnnamedFrames()
+            self._writer.add(self.peers.end(unnamed))
+            self._writer.add(self._recording.end(unnamed))
         self._writer.close()
         replay, name = self._recording.replay, self._connection.destination.name
         until_then = f"{self._writer.path} is complete until then"
@@ -171,6 +201,7 @@ class RemoteStream:
         if self._is_closed:
             return
         self._is_closed = self.is_read = True
+        self.peers.close()
         if self._recording is None:
             self._writer.discard()
             return

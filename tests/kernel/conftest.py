@@ -13,9 +13,17 @@ from typing import Any
 import pytest
 
 from tlstax.collectors.placement.planning import plan_in_child
+from tlstax.collectors.preflight.cgroups import group_of
 from tlstax.tests.bpf_objects import Objects, watch_leftovers
 from tlstax.tests.freezing import frozen_processes
-from tlstax.tests.kernel.recorder_runs import HANDSHAKES, PROGRAM, Record, Started, plan_text
+from tlstax.tests.kernel.recorder_runs import (
+    HANDSHAKES,
+    PROGRAM,
+    MakeGroup,
+    Record,
+    Started,
+    plan_text,
+)
 
 READY = b'"ready"'
 PTRACE_SEIZE = 0x4206  # linux/ptrace.h
@@ -192,3 +200,22 @@ def record_it(
         )
 
     return run
+
+
+@pytest.fixture
+def put_in() -> Iterator[MakeGroup]:
+    """Put a process in a control group of that name; it goes back at the end."""
+    own = group_of("self", "freezer")
+    if own is None or not os.access(own.place, os.W_OK):
+        pytest.skip("no cgroup hierarchy in which a group can be made")
+    made: list[tuple[Path, int]] = []
+
+    def put(name: str, pid: int) -> None:
+        (own.place / name).mkdir()
+        made.append((own.place / name, pid))
+        (own.place / name / "cgroup.procs").write_text(str(pid))
+
+    yield put
+    for folder, pid in made:
+        (own.place / "cgroup.procs").write_text(str(pid))
+        folder.rmdir()

@@ -28,6 +28,7 @@ Started = Callable[..., "subprocess.Popen[bytes]"]
 Breakpoints = Callable[[int], int]
 Leftover = Callable[[], set[tuple[str, int]]]
 Process = subprocess.Popen[Any]
+MakeGroup = Callable[[str, int], None]
 Record = Callable[..., "subprocess.Popen[bytes]"]
 PROGRAM = Path(os.environ.get("TLSTAX_RECORDER") or recorder_path())
 SANITIZED = "TLSTAX_RECORDER" in os.environ

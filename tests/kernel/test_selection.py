@@ -3,37 +3,15 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tlstax.collectors.capture.schema import Target
-from tlstax.collectors.preflight.cgroups import group_of
-from tlstax.tests.kernel.recorder_runs import OK, TARGET, rows_of
+from tlstax.tests.kernel.recorder_runs import OK, TARGET, MakeGroup, rows_of
 
-MakeGroup = Callable[[str, int], None]
 ID = f"{os.getpid():064x}"
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
-
-
-@pytest.fixture
-def put_in() -> Iterator[MakeGroup]:
-    """Put a process in a control group of that name; it goes back at the end."""
-    own = group_of("self", "freezer")
-    if own is None or not os.access(own.place, os.W_OK):
-        pytest.skip("no cgroup hierarchy in which a group can be made")
-    made: list[tuple[Path, int]] = []
-
-    def put(name: str, pid: int) -> None:
-        (own.place / name).mkdir()
-        made.append((own.place / name, pid))
-        (own.place / name / "cgroup.procs").write_text(str(pid))
-
-    yield put
-    for folder, pid in made:
-        (own.place / "cgroup.procs").write_text(str(pid))
-        folder.rmdir()
 
 
 @pytest.mark.parametrize(

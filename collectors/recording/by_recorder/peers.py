@@ -48,6 +48,16 @@ class PeerRequest(NamedTuple):
     request: Request  # the server's
 
 
+def given_twice(pid: int) -> TlstaxError:
+    """The error for a process with two parts in one recording."""
+    return TlstaxError(
+        f"process {pid} was given twice",
+        "a process is either the server, a client, or a tunnel or proxy between them",
+        "name each process once",
+        ExitCode.USAGE,
+    )
+
+
 def _asked_of(target_id: int, peer: PeerRequest, tables: SharedTables) -> Asked:
     """Examine a process as the server is (`safe_request.preflight`), and plan for it.
 
@@ -198,12 +208,7 @@ class PeerSet:
     def _require_once(self, request: PeerRequest) -> None:
         waiting = (asked.recorded.target.pid for asked in self._waiting)
         if request.pid in (request.request.pid, *waiting, *(peer.pid for peer in self._peers)):
-            raise TlstaxError(
-                f"process {request.pid} was given twice",
-                "a process is either the server, a client, or a tunnel or proxy between them",
-                "name each process once",
-                ExitCode.USAGE,
-            )
+            raise given_twice(request.pid)
 
     def begin(self, peer: Peer, start_ns: int) -> list[schema.Row]:
         """Its first window begins then; the rows that describe it."""

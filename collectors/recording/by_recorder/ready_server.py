@@ -64,7 +64,7 @@ def make_ready(request: Request) -> ReadyServer:
         limits=limits_of(request),
         networks=request.has_networks,
     )
-    of_functions = (request.pid, request.functions, request.definitions)
+    of_functions = (request.pid, request.functions, request.definitions, limits_of(request))
     functions = plan_functions_in_child(*of_functions) if request.functions else None
     stretches = stretch_plan(request, plan)
     safety = request.safety or Safety()

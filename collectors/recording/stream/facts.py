@@ -19,7 +19,8 @@ def engine_asked(replay: Replay, start_cpu_ns: int) -> dict[str, object]:
     asked: dict[str, object] = {}
     if functions:
         asked["functions"] = ", ".join(functions.asked)
-        asked["missing_functions"] = ", ".join(functions.absent) or "none"
+        missing = (*functions.absent, *functions.unsafe)
+        asked["missing_functions"] = ", ".join(missing) or "none"
     if any(replay.network_bits):
         asked["client_networks"] = ",".join(map(str, replay.network_bits))
     return asked | {

@@ -64,7 +64,7 @@ def function_lines(plan: FunctionPlan, objects: Sequence[MappedObject]) -> Itera
             "Choose fewer categories, or single primitives by id",
             ExitCode.USAGE,
         )
-    asked = {"asked": plan.asked, "absent": plan.absent}
+    asked = {"asked": plan.asked, "absent": plan.absent, "unsafe": plan.unsafe}
     yield f"about functions {json.dumps(asked)}"
 
 
@@ -119,7 +119,8 @@ def read_functions(
         read.append(probed)
     if [line.partition(" bytes=")[0] for line in points] != expected:
         raise ValueError("the probes of functions are not those of their descriptions")
-    return FunctionPlan(0, tuple(read), _names(about["absent"]), _names(about["asked"]))
+    absent, asked = _names(about["absent"]), _names(about["asked"])
+    return FunctionPlan(0, tuple(read), absent, asked, _names(about.get("unsafe", [])))
 
 
 def _names(value: object) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import pytest
 
 from tlstax.tests.kernel.recorder_runs import PROGRAM
 from tlstax.tests.kernel.remote.remote_host import RemoteHost
-from tlstax.tests.kernel.remote.sessions import Attach
+from tlstax.tests.kernel.remote.sessions import Attach, await_attached
 
 
 @pytest.fixture
@@ -41,24 +41,29 @@ def environment(box: RemoteHost, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def attach(
-    environment: dict[str, str], capture: Path, spawn: Attach, repository: Path,
-    recorded_server: "subprocess.Popen[bytes]", tlstax: list[str],
-) -> Attach:  # fmt: skip
-    """Record the server of the test over ssh, until it is attached."""
+def starting(
+    environment: dict[str, str], capture: Path, spawn: Attach, repository: Path, tlstax: list[str]
+) -> Attach:
+    """Record a process over ssh, which the options name."""
 
-    def run(*options: str) -> "subprocess.Popen[str]":
+    def run(*options: object) -> "subprocess.Popen[str]":
         command = [
-            *tlstax, "attach", "--ssh", "box", "--sudo", str(recorded_server.pid), "-o", capture,
+            *tlstax, "attach", "--ssh", "box", "--sudo", "-o", capture,
             "--window", "200ms", "--definitions", repository / "tests/testprogs", *options,
         ]  # fmt: skip
         words = [str(part) for part in command]
-        process = spawn(words, stderr=subprocess.PIPE, text=True, env=environment)
-        assert process.stderr is not None
-        said = ""
-        while "attached to" not in (line := process.stderr.readline()):
-            said += line
-            assert line, said
+        return spawn(words, stderr=subprocess.PIPE, text=True, env=environment)
+
+    return run
+
+
+@pytest.fixture
+def attach(starting: Attach, recorded_server: "subprocess.Popen[bytes]") -> Attach:
+    """Record the server of the test over ssh, until it is attached."""
+
+    def run(*options: object) -> "subprocess.Popen[str]":
+        process = starting(recorded_server.pid, *options)
+        await_attached(process)
         return process
 
     return run

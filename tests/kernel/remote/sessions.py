@@ -43,3 +43,13 @@ def said(process: "subprocess.Popen[str]", code: int, seconds: float = 60) -> st
     _, text = process.communicate(timeout=seconds)
     assert process.returncode == code, text
     return str(text)
+
+
+def await_attached(process: "subprocess.Popen[str]") -> str:
+    """Until it says so; what it said before."""
+    assert process.stderr is not None
+    said = ""
+    while "attached to" not in (line := process.stderr.readline()):
+        said += line
+        assert line, said
+    return said

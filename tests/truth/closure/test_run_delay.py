@@ -20,7 +20,7 @@ EXPECTED_MS = {
     "moved twice, ran": (1009, 9),
     "stays": (0, 5),  # no CPU ran the process for less than nothing
 }
-"""The kernel's run delay, and time that the thread really waited for a CPU; of two stays the sum."""
+"""The kernel's run delay, and time that the thread really waited for a CPU; sums of two stays."""
 
 
 def test_sleep_that_the_kernel_counts_as_waiting_is_taken_off(repository: Path) -> None:

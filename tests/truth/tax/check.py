@@ -139,7 +139,7 @@ def summary(pairs: Sequence[Pair], held: Sequence[Held]) -> list[str]:
 def has_nothing(pair: Pair) -> bool:
     """Whether the interval of what TLS costs, round by round, contains 0."""
     taxes_ns = pair.taxes_ns
-    found = estimate(taxes_ns, Units("rounds", len(taxes_ns) - 1))
+    found = estimate(taxes_ns, Units(len(taxes_ns) - 1))
     return found.low is None or found.low <= 0
 
 

@@ -19,7 +19,7 @@ from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.rows.tables import Tables
 from tlstax.analysis.statistics.units import Floats
 from tlstax.analysis.whatif import no_tls
-from tlstax.analysis.whatif.no_tls import Parts, Spill
+from tlstax.analysis.whatif.no_tls import Parts, Recording, Spill
 
 LEAST_SERVERS, LEAST_LOADS = 5, 8
 COVERED, HALF_WIDTH, REFUSED = 0.9, 0.15, 0.2
@@ -35,6 +35,7 @@ class Pair:
     why: str = ""
     """Why there is no prediction, if there is none."""
     tls: RecordingSelection | None = None
+    recording: Recording | None = None
     parts: Parts | None = None
     plaintext_side: RecordingSelection | None = None
     plaintext: Parts | None = None
@@ -129,9 +130,9 @@ def _pair(
     if tls is None or plaintext is None:
         return Pair(server, load, f"no arm {'with TLS' if tls is None else 'in plaintext'}")
     try:
-        no_tls.without_tls(tls)
-        parts = no_tls.parts_of(tls), no_tls.parts_of(plaintext)
-        return Pair(server, load, "", tls, parts[0], plaintext, parts[1])
+        made = no_tls.recording(tls)
+        other = no_tls.parts_of(plaintext)
+        return Pair(server, load, "", tls, made, made.parts, plaintext, other)
     except TlstaxError as error:
         return Pair(server, load, error.why, tls)
 
@@ -183,8 +184,8 @@ def _shares(pair: Pair, of_rest: float) -> tuple[float, float]:
 
 def predict(pair: Pair, spill: Spill | None = None) -> Held:
     """A pair's prediction, with bounds from elsewhere or with those that tlstax ships."""
-    assert pair.tls is not None
-    line = no_tls.without_tls(pair.tls, spill).forecasts[0]
+    assert pair.recording is not None
+    line = pair.recording.line(spill)
     assert line.then is not None
     return Held(pair, line.then.low_ns or 0.0, line.then.high_ns or 0.0, line.is_wide)
 

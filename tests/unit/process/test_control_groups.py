@@ -60,6 +60,24 @@ IN_CONTAINERS |= {"containerd below its service"}
 )
 def test_paths(group: Group, expected: set[str]) -> None:
     assert {name for name, text in PATHS.items() if group.holds(text)} == expected
+    assert all(group.word.lower() in PATHS[name].lower() for name in expected)
+
+
+@pytest.mark.parametrize(
+    ("group", "word"),
+    [
+        (Group(unit="db.service"), "db"),
+        (Group(unit="mariadb@one"), "mariadb"),
+        (Group(container="my-db1"), "db1"),
+        (Group(container=ID), ID),
+        (Group(pod=UID), UID.rpartition("-")[2]),
+        (Group(unit="-"), ""),
+        (Group(), ""),
+    ],
+)
+def test_what_another_host_is_asked_for(group: Group, word: str) -> None:
+    """Never what each service has in its name."""
+    assert group.word == word
 
 
 @pytest.fixture
@@ -118,7 +136,6 @@ def test_none_or_several(proc: Path, group: Group, name: str, what: str, why: st
     [
         ("", "no process was given"),
         ("1 --unit mariadb", "a pid and unit mariadb were given"),
-        ("--ssh box --pod 2f1e0c7a", "with --ssh, without --name"),
         ("--container 000000", "No process belongs to container 000000"),
         ("--pod 2f1e", "pod 2f1e is too short: a uid needs at least 8 digits"),
         ("--pod pod2f1e", "pod pod2f1e is too short: a uid needs at least 8 digits"),

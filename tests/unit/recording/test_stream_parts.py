@@ -22,7 +22,7 @@ from tlstax.collectors.recording.stream.facts import engine_asked
 from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.recording.stream.replay import Replay
 from tlstax.collectors.recording.stream_capture import StreamRows
-from tlstax.collectors.recording.stream_recording import _target_of
+from tlstax.collectors.recording.stream_recording import target_of
 from tlstax.collectors.watching.raw_captures import RawCaptures
 from tlstax.probes.model import Level
 from tlstax.tests.unit.recording.streams import stream, struct
@@ -109,7 +109,7 @@ class Run:
         head += (("PLAN", raw[at : at + 65536]) for at in range(0, len(raw), 65536))
         replay = Replay(io.BytesIO(stream([*head, *parts])))
         self.rows = StreamRows(
-            replay, _target_of(replay), cast(Symbolizer, Places()), Clocks(replay)
+            replay, target_of(replay), cast(Symbolizer, Places()), Clocks(replay)
         )
         self.said: list[str] = []
         self.folder = folder

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The recorder's answers, and planning from them. Nothing is attached.
 
-ssh is a script that runs the command on this host.
+ssh is a script that runs the command on this host (conftest.py).
 """
 
 import io
@@ -9,9 +9,7 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,43 +41,9 @@ from tlstax.collectors.remote.remote_plan import (
 )
 from tlstax.probes.definitions import load_definitions
 from tlstax.probes.model import Level
+from tlstax.tests.unit.remote.conftest import PROGRAM, SECRET
 
-LOCAL = '#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n'
-SECRET = "tiger-in-the-night"
-WAITS = """
-import os, ssl, sys
-open("/proc/self/comm", "w").write(f"tl-{os.getpid()}")
-print("ready", flush=True)
-sys.stdin.read()
-"""
 NUMBERS = definition()
-PROGRAM = Path(os.environ.get("TLSTAX_RECORDER") or recorder_path())
-Spawn = Callable[..., "subprocess.Popen[bytes]"]
-
-
-@pytest.fixture
-def target(spawn: Spawn) -> "subprocess.Popen[bytes]":
-    """A process with a TLS library, and a password on its command line."""
-    command = [sys.executable, "-c", WAITS, SECRET]
-    process = spawn(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    return process
-
-
-@pytest.fixture
-def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    """To this host, with an empty cache."""
-    bin_, there = tmp_path / "bin", tmp_path / "there"
-    bin_.mkdir()
-    there.mkdir()
-    (bin_ / "ssh").write_text(LOCAL)
-    (bin_ / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with Connection(Destination("db1", directory=str(there)), PROGRAM) as opened:
-        assert list(there.iterdir()) == [], "it deletes itself before it says a word"
-        yield opened
 
 
 def untold(_text: str) -> None:
@@ -272,7 +236,10 @@ def test_it_deletes_only_itself(tmp_path: Path) -> None:
     [
         b"read /etc/shadow\n",
         b"find\n",
+        b"group\n",
+        b"group \n",
         b"record\n",
+        b"record together\n",
         b"record 1 0 --pid 1\n",
         b"target\n",
         b"target 0 0 --pid 1\n",
@@ -322,6 +289,20 @@ def test_several_processes_are_taken_before_the_recording(
     frames, _ = serve(PROGRAM, many)
     assert [frame.type for frame in frames].count(NUMBERS.number("ANSWERED")) == 16
     assert b"16 processes at most" in frames[-1].content
+
+
+def test_windows_end_together_only_without_a_budget(target: "subprocess.Popen[bytes]") -> None:
+    """A budget chooses itself when windows end."""
+    nothing = Plan(target.pid, Level.SAMPLE, (), (), ())
+    plan_ = plan_file_text(open_target(target.pid), nothing, Safety()).encode()
+    asked = b"".join(
+        f"target {len(plan_)} 0 --pid {pid}{more}\n".encode() + plan_
+        for pid, more in ((7, ""), (8, " --budget 5%"))
+    )
+    frames, done = serve(PROGRAM, asked + b"record together\n")
+    assert done.returncode == ExitCode.USAGE
+    assert b"only without --budget" in frames[-1].content
+    assert not any(frame.type == NUMBERS.number("START") for frame in frames)
 
 
 def test_prices_end_with_the_line() -> None:

@@ -59,7 +59,9 @@ def test_other_directories_are_refused(text: str) -> None:
         (["attach", "1", "-o", "x", "--ssh=-oProxyCommand=id"], "is not [USER@]HOST"),
         (["attach", "1", "-o", "x", "--sudo"], "without --ssh"),
         (["probes", "plan", "1", "--remote-dir", "/dev/shm"], "without --ssh"),
-        ([*THERE, "--client", "7"], "--client was given with"),
+        ([*THERE, "--collect", "native,procfs"], "--collect was given with --ssh"),
+        ([*THERE, *["--client", "7"] * 16], "a server and 15 clients at most"),
+        ([*THERE, "--client", "7", "--budget", "5%"], "--client was given with --budget"),
         (["doctor", "--ssh", "db1"], "without PID"),
     ],
 )
