@@ -34,11 +34,11 @@ BY_LEDGER: Final = "by the ledger"
 TLS_RECORDS: Final = ("record_cipher", "record_digest", "record_stitched", "record_protocol")
 """Steps of records that plaintext does not have."""
 UNKNOWN_RECORDS: Final = "record_other"
-SPILL_REST: Final = forecast.WARMTH_MOST
-SPILL_HANDSHAKE: Final = 0.2
-"""Largest shares of all other work, and of the handshake in addition, that TLS may cost elsewhere.
-The pairs of the demo (one server) had 0.08 and 0.16 of the other work on open connections, and 0.12
-of the handshake where each query has its connection: docs/whatif.md."""
+SPILL_REST: Final = 0.44
+SPILL_HANDSHAKE: Final = 0.21
+"""Largest shares of all other work, and of the handshake in addition, that TLS may cost elsewhere:
+the most of 64 pairs of arms, eight loads on eight servers (docs/measurements/whatif.md). Their
+least was nothing, within what their rounds vary by."""
 SPLIT_LESS, SPLIT_MORE = 1 / 3, 1.0
 """Shares by which TLS in records may be less or more than samples tell at level flow. The demo's
 pairs, whose records have phases of their own, had 1.5 and 1.6 times what samples of its commands
@@ -335,7 +335,7 @@ def _assumptions(base: Replicates, now: Floats, least: Floats) -> list[str]:
         (
             f"Elsewhere TLS costs between nothing and {share_text(SPILL_REST)} of all other work, "
             f"{share_text(SPILL_HANDSHAKE)} of the handshake, and what is unknown in records. "
-            "These shares come from one server (docs/whatif.md)."
+            "These are the most of eight loads on eight servers (docs/whatif.md)."
         ),
     ]
     if base.size < 2:
