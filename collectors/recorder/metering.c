@@ -11,7 +11,6 @@
 
 #define meter (session->meter)
 #define MOST_OF 0.9
-#define TICKS_MOST 2000.0 /* and of samples */
 
 enum kind { KIND_SCHEDULER, KIND_SAMPLE, KIND_ENTER, KIND_LEAVE };
 
@@ -170,29 +169,6 @@ static void learn_bodies(const struct reading *now)
 	}
 }
 
-static double ticks_in(u64 length_ns)
-{
-	return (double)session->engine.settings.sample_hz * session->engine.online_count *
-	       (double)length_ns / (double)NS_PER_S;
-}
-
-/* Run time of the sampler for each of its ticks while the kernel timed it, those of idle CPUs too.
- */
-static void learn_ticks(const struct reading *now)
-{
-	static const struct reading nothing;
-	u64 runs;
-	double run_ns = runs_of(KIND_SAMPLE, &nothing, now, &runs), ticks = ticks_in(now->timed_ns);
-	double more = ticks - meter.learned_ticks, known = meter.ticks + more;
-
-	if (more <= 0)
-		return;
-	meter.tick_ns += (run_ns - meter.learned_tick_ns - meter.tick_ns * more) / known;
-	meter.ticks = known < TICKS_MOST ? known : TICKS_MOST;
-	meter.learned_tick_ns = run_ns;
-	meter.learned_ticks = ticks;
-}
-
 /* The part of these runs at events of other processes, for which programs return at once. */
 static double others_of(const struct reading *before, const struct reading *after, u64 runs)
 {
@@ -244,9 +220,19 @@ static void scheduler_cost(const struct reading *before, const struct reading *a
 	}
 }
 
-static double sample_cost(int level, u64 length_ns)
+static double sample_cost(const struct reading *before, const struct reading *after, int level,
+			  u64 length_ns)
 {
-	return level == LEVEL_NONE ? 0 : ticks_in(length_ns) * meter.tick_ns;
+	u64 runs;
+	double run_ns = runs_of(KIND_SAMPLE, before, after, &runs);
+	double ticks = level == LEVEL_NONE ? 0
+					   : (double)session->engine.settings.sample_hz *
+						     (double)session->engine.online_count *
+						     (double)length_ns / (double)NS_PER_S;
+
+	if (runs && ticks > 0 && was_timed(before, after)) /* statistics are the host's */
+		meter.tick_ns = run_ns / ticks;
+	return ticks * meter.tick_ns;
 }
 
 /* Prices as they were measured in the target, all together. */
@@ -281,7 +267,6 @@ void meter_span(const struct reading *before, const struct reading *after, int l
 	double in_situ = meter_in_situ();
 	double timed_ns = was_timed(before, after) ? call_price()->timed_ns : 0;
 	learn_bodies(after);
-	learn_ticks(after);
 	for (u32 i = 0; i < session->plan.sites_count; i++) {
 		double price_ns = session->plan.sites[i].price_ns * in_situ +
 				  meter.body_ns[session->plan.sites[i].is_exit] + timed_ns;
@@ -291,7 +276,7 @@ void meter_span(const struct reading *before, const struct reading *after, int l
 	}
 	scheduler_cost(before, after, level, span, floor_ns);
 	as_measured(after->events - before->events, span);
-	span->spent.samples_ns = sample_cost(level, span->length_ns);
+	span->spent.samples_ns = sample_cost(before, after, level, span->length_ns);
 	span->spent.recorder_ns = (double)(after->own_cpu_ns - before->own_cpu_ns);
 }
 

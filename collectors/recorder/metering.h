@@ -46,8 +46,6 @@ struct meter {
 	double neighbour_rate;		       /* per time */
 	bool is_rate_of_load;		       /* it was measured while the target was not idle */
 	double tick_ns;			       /* of a sample; those of idle CPUs run no program */
-	double ticks;			       /* that this is the mean of, TICKS_MOST at most */
-	double learned_tick_ns, learned_ticks; /* of all ticks that are in it */
 	struct hit_price hit_price;
 	struct whole_price whole_price;
 	double usual_in_situ; /* by what the target used in the last look that was long enough */

@@ -105,6 +105,7 @@ void control_open(void) {}
 bool control_take(void) { return true; }
 int serve_life_line(void) { return -1; }
 bool serve_is_over(void) { return false; }
+bool serve_is_together(void) { return false; }
 int watchdog_start(int output_fd, bool is_serving) { (void)output_fd, (void)is_serving; return 0; }
 void watchdog_beat(void) {}
 bool watchdog_missed(void) { return false; }
