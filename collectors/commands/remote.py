@@ -76,7 +76,8 @@ def _plan_clients(
     asked = replace(of_server.of_client(), level=level)
     made: list[RemotePlan] = []
     for text in options.client:
-        pid = int(text) if text.isdigit() else find(open_image(), replace(asked, name=text))
+        is_pid = text.isascii() and text.isdigit() and len(text) < 10
+        pid = int(text) if is_pid else find(open_image(), replace(asked, name=text))
         if pid in (server, *(one.target.pid for one in made)):
             raise given_twice(pid)
         image, tell = open_image(), _teller_of(pid)

@@ -224,7 +224,8 @@ struct stream_window {
 	u64 process_cpu_ns;  /* CPU clock of the target, or sums since; all bits set: it is gone */
 	u64 has_counts;	     /* 1: the kernel's counts were read where this window ends: those of
 				threads, of CPUs, and the next four; 0: they are those read last,
-				and the CPU clock lacks what running threads used since a tick */
+				and the CPU clock lacks what running threads used since a tick, or
+				the sums all of stays on a CPU that have not ended */
 	u64 switch_count;    /* of all threads, by the kernel */
 	u64 thread_count;    /* that live */
 	u64 account_count;   /* of them with an account */

@@ -195,11 +195,12 @@ bool window_cut(struct windows *windows, struct engine *engine, const struct tar
 		u64 before_ns = session_cpu_ns();
 		cpu_ns = read_counts(engine, target->pid, &windows->counts);
 		windows->counts_cost_ns = session_cpu_ns() - before_ns;
-		windows->resident_bytes = read_resident_bytes();
 		if (cpu_ns != ~0ULL && schedule_goes_on())
 			target_clock_base(&session->meter.target_clock, engine, cpu_ns,
 					  windows->counts.thread_count);
 	}
+	if (has_counts || !has_ledger(end->level))
+		windows->resident_bytes = read_resident_bytes();
 	windows->has_unsent_counts = has_counts;
 	if (!handshakes_drain(engine, is_base) || !accounts_put(engine, false) ||
 	    !counters_put(engine, has_counts, has_counts || end->is_outer) ||

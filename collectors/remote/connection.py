@@ -32,6 +32,7 @@ _BEAT_S: Final = 1.0
 _END_S: Final = 5.0
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAID_BYTES: Final = 2000
+_REQUEST_MOST: Final = 4096  # LINE_MOST of collectors/recorder/serve.c
 
 
 class OtherMachineError(TlstaxError):
@@ -126,6 +127,13 @@ class Connection:
 
         Raises TlstaxError: what the recorder says, or HOST if the line was cut.
         """
+        if "\n" in request or "\0" in request or len(request) >= _REQUEST_MOST:
+            raise TlstaxError(
+                f"cannot ask {self.destination.name} for {visible(request[:60])}",
+                "a request is one line of at most 4,095 characters",
+                "Give a name without a line break",
+                ExitCode.USAGE,
+            )
         self.can_be_asked = False
         self._send(f"{request}\n".encode(errors="surrogateescape") + content)
         for frame in self._frames:

@@ -46,3 +46,11 @@ def test_none_belongs_to_it(connection: Connection, tmp_path: Path, group: Group
             search(image, PlanRequest(None, None, group=group))
         assert caught.value.exit_code == ExitCode.TARGET
     assert connection.can_be_asked
+
+
+@pytest.mark.parametrize("name", ["x\nrecord", "x\0y", "x" * 5000])
+def test_a_name_is_one_request(connection: Connection, name: str) -> None:
+    with pytest.raises(TlstaxError, match="a request is one line") as caught:
+        list(connection.ask(f"find {name}"))
+    assert caught.value.exit_code == ExitCode.USAGE
+    assert connection.can_be_asked
