@@ -318,7 +318,7 @@ static int put_process(const char *directory, const char *comm, const char *prog
 
 int facts_put_processes(const char *name, bool by_group)
 {
-	char path[300], comm[64], program[PATH_MOST], groups[8192];
+	char path[300], comm[64], program[PATH_MOST], groups[8192] = "";
 	DIR *all = opendir("/proc");
 	int failed = 0;
 
@@ -328,8 +328,10 @@ int facts_put_processes(const char *name, bool by_group)
 		snprintf(path, sizeof(path), "/proc/%s/comm", entry->d_name);
 		read_text(path, comm, sizeof(comm));
 		comm[strcspn(comm, "\n")] = 0;
-		snprintf(path, sizeof(path), "/proc/%s/cgroup", entry->d_name);
-		read_text(path, groups, sizeof(groups));
+		if (by_group) {
+			snprintf(path, sizeof(path), "/proc/%s/cgroup", entry->d_name);
+			read_text(path, groups, sizeof(groups));
+		}
 		snprintf(path, sizeof(path), "/proc/%s/cmdline", entry->d_name);
 		read_text(path, program, sizeof(program));
 		const char *file = strrchr(program, '/');

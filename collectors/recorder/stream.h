@@ -236,7 +236,7 @@ struct stream_window {
 	u64 timed;	     /* 1: the kernel's statistics of BPF programs were on */
 	u64 merged_count;    /* windows that were not cut because the stream was full */
 	u64 own_cpu_ns; /* of the recorder for this target; the first has watchdog and writing */
-	u64 resident_bytes; /* memory of the recorder, where counts were read last */
+	u64 resident_bytes; /* memory of the recorder, as read last */
 	u64 host_user_ns;
 	u64 host_system_ns;
 	u64 host_interrupt_ns;
