@@ -101,17 +101,6 @@ class Parts:
         return np.minimum(low, self.rest), np.minimum(high, self.rest)
 
 
-def parts_of(side: RecordingSelection, taxonomy: Taxonomy | None = None) -> Parts:
-    """The parts of what an operation of a side costs."""
-    rules = taxonomy or builtin()
-    was_split = flow_records.is_split(side)
-    side = flow_records.with_records(side, rules)
-    unit = selections.choose_unit(side, side, None)
-    base = replicates.of_side(_computing(side), unit, rules, by_driver=bool(side.group.runs))
-    sources = ErrorSources({forecast.RECORDING: base.units})
-    return _costs(base, sources, was_split=was_split)
-
-
 @dataclass(frozen=True)
 class Recording:
     """What a prediction needs of a recording: made once, for one `Spill` or many."""
@@ -128,21 +117,33 @@ class Recording:
         return _line(self.parts, spill or Spill(), self.unit, self.sources)
 
 
-def recording(side: RecordingSelection, taxonomy: Taxonomy | None = None) -> Recording:
-    """The parts of a recording. Raises TlstaxError, with the reason, where it does not bear any."""
+def recording(
+    side: RecordingSelection, taxonomy: Taxonomy | None = None, *, refuses: bool = True
+) -> Recording:
+    """The parts of a recording.
+
+    `refuses`: raise TlstaxError, with the reason, where it does not bear a prediction.
+    """
     rules = taxonomy or builtin()
     was_split = flow_records.is_split(side)
     side = flow_records.with_records(side, rules)
     unit = selections.choose_unit(side, side, None)
     by_driver = bool(side.group.runs)
-    recorded.refuse(side, unit, by_driver=by_driver)
-    if not was_split:
+    if refuses:
+        recorded.refuse(side, unit, by_driver=by_driver)
+    if refuses and not was_split:
         _refuse_levels(side)
     base = replicates.of_side(_computing(side), unit, rules, by_driver=by_driver)
     sources = ErrorSources({forecast.RECORDING: base.units})
     parts = _costs(base, sources, was_split=was_split)
-    _refuse_unknown(side, base, parts.now, parts.least, parts.samples, was_split=was_split)
+    if refuses:
+        _refuse_unknown(side, base, parts.now, parts.least, parts.samples, was_split=was_split)
     return Recording(side, base, sources, parts, unit, was_split)
+
+
+def parts_of(side: RecordingSelection, taxonomy: Taxonomy | None = None) -> Parts:
+    """The parts of what an operation of a side costs, whatever it bears."""
+    return recording(side, taxonomy, refuses=False).parts
 
 
 def without_tls(
