@@ -79,7 +79,7 @@ def _add_detail_options(parser: argparse.ArgumentParser) -> None:
         "--stacks",
         choices=("tables", "frame-pointers"),
         help="how callers are found: by unwind tables of the server's files, or only by frame "
-        "pointers, which libssl and libcrypto lack (tables; frame-pointers with --ssh)",
+        "pointers, which libssl and libcrypto lack (tables)",
     )
     parser.add_argument(
         "--max-threads",

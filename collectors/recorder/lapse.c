@@ -24,8 +24,10 @@ int schedule_lapse(void)
 		return 0;
 	state.lapsed_level = state.level;
 	state.is_lapsed = true;
-	int error = drop_stretches();
-	return turn(LEVEL_NONE) || error ? -1 : 0;
+	if (state.price.is_on) /* the engine is there already, without its traps */
+		state.level = state.price.step.level;
+	int error = turn(LEVEL_NONE); /* before traps are on again, which attaches none then */
+	return drop_stretches() || error ? -1 : 0;
 }
 
 /* A step begins, at the level that was on. */

@@ -55,12 +55,17 @@ class Pair:
 
     @property
     def taxes_ns(self) -> Floats:
-        """What TLS costs an operation by both arms: the middle of the rounds, then each round."""
+        """What TLS costs an operation by both arms: the middle, then each round that both have."""
         assert self.tls is not None
         assert self.parts is not None
         assert self.plaintext is not None
-        end = 1 + len({run.round for run in self.tls.group.runs})
-        each = self.parts.now[1:end] - self.plaintext.now[1:end]
+        assert self.plaintext_side is not None
+        mine, others = rounds_of(self.tls), rounds_of(self.plaintext_side)
+        both = sorted(set(mine) & set(others))
+        each = (
+            self.parts.now[[1 + mine.index(one) for one in both]]
+            - self.plaintext.now[[1 + others.index(one) for one in both]]
+        )
         return np.concatenate(([float(self.parts.now[0]) - self.plaintext_ns], each))
 
     @property
@@ -135,6 +140,11 @@ def _pair(
         return Pair(server, load, "", tls, made, made.parts, plaintext, other)
     except TlstaxError as error:
         return Pair(server, load, error.why, tls)
+
+
+def rounds_of(side: RecordingSelection) -> list[int]:
+    """Those of a side, in the order of its units."""
+    return sorted({run.round for run in side.group.runs if run.operation_count > 0})
 
 
 def clock_per_operation(side: RecordingSelection) -> float:

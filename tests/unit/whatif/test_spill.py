@@ -52,6 +52,17 @@ def test_pairs_say_what_tls_costs_where_it_is_not_at_work(pairs: list[Pair]) -> 
         assert pair.elsewhere_ns == pytest.approx(elsewhere)
 
 
+def test_rounds_are_paired_by_their_number(pairs: list[Pair]) -> None:
+    """An arm that lost a round is held against the others' rounds, not against those beside it."""
+    with CaptureReader.open(DEMO) as reader:
+        rows = tables.load(reader)
+    lost = min(run.round for run in rows.runs)
+    rows.runs = [run for run in rows.runs if run.arm != "plaintext" or run.round != lost]
+    for whole, fewer in zip(pairs, spill.pairs_of(rows, "demo"), strict=True):
+        assert len(fewer.taxes_ns) == len(whole.taxes_ns) - 1
+        assert fewer.taxes_ns[1:] == pytest.approx(whole.taxes_ns[2:])
+
+
 def test_the_bounds_are_the_least_and_the_most_of_the_pairs(pairs: list[Pair]) -> None:
     found = spill.fit(pairs)
     opened = [pair for pair in pairs if pair.is_open]
