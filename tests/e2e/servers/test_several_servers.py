@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tlstax import ExitCode
+from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.document import explain
 from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
@@ -24,7 +24,7 @@ from tlstax.collectors.capture.schema import Handshake, Target
 from tlstax.tests.kernel.recorder_runs import PROGRAM
 from tlstax.tests.kernel.remote.remote_host import RemoteHost
 from tlstax.tests.patience import COMMAND_S
-from tlstax.tests.processes import children_of
+from tlstax.tests.processes import children_of, name_of
 from tlstax.workloads.drivers.sysbench import SCENARIOS, Load, Sysbench
 from tlstax.workloads.servers.catalogue import find_kind
 from tlstax.workloads.servers.lab_server import open_server
@@ -72,7 +72,11 @@ def await_attached(process: "subprocess.Popen[str]", servers: list[PrivateServer
 def connect(server: PrivateServer, count: int) -> int:
     """TLS connections to a server; how many there were."""
     driver = Sysbench.of_server(server, table_rows=10)
-    return driver.run(Load(SCENARIOS["connect"], 2, 0, count), "tls").connection_count
+    try:
+        return driver.run(Load(SCENARIOS["connect"], 2, 0, count), "tls").connection_count
+    except TlstaxError as error:
+        lives = name_of(server.pid) or "it has ended"
+        raise AssertionError(f"{error}; {server.pid}: {lives}{server.log_tail()}") from error
 
 
 def ended(process: "subprocess.Popen[str]") -> str:
