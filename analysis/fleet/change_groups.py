@@ -14,6 +14,7 @@ from tlstax.analysis.fleet.metrics import BY_NAME, Metric
 from tlstax.analysis.fleet.question import Question
 from tlstax.analysis.model.fleet import ChangeGroup, HostChange, MetricChange
 from tlstax.analysis.statistics import verdicts
+from tlstax.collectors.capture.order_statistics import LEAST_UNITS
 
 _LINES_MAX: Final = 50
 _NAMED_MAX: Final = 5
@@ -41,7 +42,7 @@ _CAUSES: Final[Mapping[tuple[str, str], str]] = {
 
 
 class Marked(NamedTuple):
-    """A host whose metric changed more than the others'."""
+    """A host whose metric changed, of many hosts more than the others'."""
 
     row: int
     """Its place among the hosts that both times have."""
@@ -56,6 +57,11 @@ class Marked(NamedTuple):
     def direction(self) -> str:
         """More or less."""
         return verdicts.MORE if self.change > (1 if self.metric.is_log else 0) else verdicts.LESS
+
+
+def has_common(host_count: int) -> bool:
+    """Whether so many hosts tell what all have in common, which is then subtracted from each."""
+    return host_count >= LEAST_UNITS
 
 
 def group(
@@ -135,8 +141,8 @@ def _of_metric(marks: list[Marked], context: _Context) -> ChangeGroup:
     members = [context.hosts[mark.row] for mark in marks]
     lines = over_members(members, context.sides)
     (own,) = (line for line in lines if line.metric.name == first.metric.name)
-    direction = first.direction
-    summary, where, cause = _told(own, direction, _count(members), _where(members, context))
+    is_own = not has_common(len(context.hosts)) or _is_theirs(own, first.direction)
+    summary, where, cause = _told(own, first.direction, members, context, is_own=is_own)
     ordered = sorted(marks, key=lambda mark: (-_size(mark), context.hosts[mark.row]))
     return ChangeGroup(
         "metric",
@@ -158,15 +164,20 @@ def _of_metric(marks: list[Marked], context: _Context) -> ChangeGroup:
     )
 
 
-def _told(own: MetricChange, direction: str, count: str, where: str) -> tuple[str, str, str]:
-    """Summary, place and cause of a change that differs from that of all hosts.
-
-    It is their own if they changed in that direction; else the others did, and they stayed behind.
-    """
+def _is_theirs(own: MetricChange, direction: str) -> bool:
+    """Whether they changed in that direction; else the others did, and they stayed behind."""
     change = own.change.value
     growth = 0.0 if change is None else math.log(change) if own.is_factor else change
     size = growth if direction == verdicts.MORE else -growth
-    if size >= BY_NAME[own.metric.name].least_change / 2:
+    return size >= BY_NAME[own.metric.name].least_change / 2
+
+
+def _told(
+    own: MetricChange, direction: str, members: Sequence[str], context: _Context, *, is_own: bool
+) -> tuple[str, str, str]:
+    """Summary, place and cause of a change, which is their own or that of all others."""
+    count, where = _count(members), _where(members, context)
+    if is_own:
         cause = _CAUSES.get((own.metric.name, direction), "")
         return f"{direction} {own.metric.label} on {count}", where, cause
     return (
@@ -223,7 +234,8 @@ def change_text(line: MetricChange) -> str:
 def sentence(host_count: int, groups: Sequence[ChangeGroup], lines: Sequence[MetricChange]) -> str:
     """The answer for two times."""
     named = {host for one in groups if one.kind != "network" for host in one.hosts}
-    text = f"{len(named):,} of {host_count:,} hosts changed more than the others"
+    text = f"{len(named):,} of {host_count:,} hosts changed"
+    text += " more than the others" if has_common(host_count) else ""
     parts = [part for one in groups if (part := one.summary)]
     if not parts:
         return f"{text.replace('0 of', 'None of', 1)}. {groups_sentence(lines)}"

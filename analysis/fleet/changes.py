@@ -3,9 +3,9 @@
 
 The unit of every interval over the fleet is the host. Between two times each host is also judged by
 itself: its periods before against its periods after, less what all hosts have in common at the same
-time (the median over hosts), so that a busy afternoon is not a change. Of all hosts and metrics
-together the false-discovery rate decides which are marked; a host is named only if its change is
-also larger than the metric's `least_change` and its interval excludes none.
+time (the median over hosts, if they are 8 or more), so that a busy afternoon is not a change. Of
+all hosts and metrics together the false-discovery rate decides which are marked; a host is named
+only if its change is also larger than the metric's `least_change` and its interval excludes none.
 """
 
 from collections.abc import Sequence
@@ -30,17 +30,25 @@ _PERIODS_MAX: Final = 24
 """Periods of each side of a host: more say little more."""
 _NOTE: Final = (
     "Of all hosts: medians over hosts with intervals over hosts, or the range of fewer than 8. "
-    "Of single hosts: periods of {period} before against those after, less the change that "
-    "all hosts have in common; named so that at most 5 % of the named changes are noise, and only "
-    "where the 95 % interval excludes no change and the change counts for the metric. {load}"
+    "Of single hosts: periods of {period} before against those after{common}; named so that at "
+    "most 5 % of the named changes are noise, and only where the 95 % interval excludes no change "
+    "and the change counts for the metric. {load}"
+)
+_NOTE_COMMON: Final = (
+    f", less the change that all hosts have in common, in periods in which {LEAST_UNITS} hosts or "
+    "more have a value"
+)
+_NOTE_ALONE: Final = (
+    f"; what all hosts have in common is not subtracted, as that takes {LEAST_UNITS} hosts"
 )
 _NOTE_LOAD: Final = (
     "Hosts are not named for rates and totals, which follow the load of the day; --load names them."
 )
 _NOTE_FEW: Final = (
-    "Hosts are not judged one by one: each side needs at least 8 periods of 10 s. Medians over "
-    "hosts with intervals over hosts, or the range of fewer than 8."
+    "Hosts are not judged one by one: each side needs at least 8 periods of 10 s{common}. Medians "
+    "over hosts with intervals over hosts, or the range of fewer than 8."
 )
+_NOTE_FEW_COMMON: Final = f" in which {LEAST_UNITS} hosts or more have a value"
 _NOTE_GROUPS: Final = (
     "Medians over the hosts of each group, with intervals over hosts, or the range of fewer than "
     "8; metrics are marked so that at most 5 % of the marked ones are noise."
@@ -75,13 +83,13 @@ def between_times(
             "Give two spans of time in which the same hosts were recorded",
             ExitCode.USAGE,
         )
+    for span, known, side in zip((before, after), (known_before, known_after), sums, strict=True):
+        left_out += question.lacking(span, tier, hosts & known.keys(), side.hosts)
     sides = tuple(host_sums.kept(side, set(both)) for side in sums)
     whole_sides = sides[0].whole(), sides[1].whole()
     lines = metric_changes.over_hosts(*whole_sides, is_paired=True)
     marked, is_judged = mark(sides[0], sides[1], with_load=with_load)
     groups = change_groups.group(question, both, marked, (known_before, known_after), whole_sides)
-    load = "" if with_load else _NOTE_LOAD
-    note = _NOTE.format(period=_duration(period_ns), load=load) if is_judged else _NOTE_FEW
     return FleetComparison(
         FLEET_VERSION,
         "What changed between two times",
@@ -89,10 +97,20 @@ def between_times(
         _span_text(before),
         _span_text(after),
         change_groups.sentence(len(both), [*groups, *nets], lines),
-        note,
+        _note(len(both), period_ns, is_judged=is_judged, with_load=with_load),
         lines,
         [*groups, *nets],
     )
+
+
+def _note(host_count: int, period_ns: int, *, is_judged: bool, with_load: bool) -> str:
+    """How differences were judged."""
+    has_common = change_groups.has_common(host_count)
+    if not is_judged:
+        return _NOTE_FEW.format(common=_NOTE_FEW_COMMON if has_common else "")
+    common = _NOTE_COMMON if has_common else _NOTE_ALONE
+    load = "" if with_load else _NOTE_LOAD
+    return _NOTE.format(period=_duration(period_ns), common=common, load=load).rstrip()
 
 
 def between_groups(
@@ -115,6 +133,7 @@ def between_groups(
                 ExitCode.USAGE,
             )
         sums = host_sums.over(engine, span)
+    left_out += question.lacking(span, tier, set().union(*chosen), sums.hosts)
     sides = [host_sums.kept(sums, hosts) for hosts in chosen]
     lines = metric_changes.over_hosts(sides[0], sides[1], is_paired=False)
     names = [" and ".join(side) for side in (against, group)]
@@ -193,8 +212,11 @@ def mark(before: Sums, after: Sums, *, with_load: bool) -> tuple[list[Marked], b
 
 
 def _apart(values: Floats) -> Floats:
-    """Each host's values less the median of all hosts in the same period, if they are many."""
-    if len(values) < LEAST_UNITS:
+    """Each host's values less the median of all hosts in the same period, if they are many.
+
+    NaN in periods in which few of them have a value: what is subtracted would be their own change.
+    """
+    if not change_groups.has_common(len(values)):
         return values
-    by_period = many.medians(values.T)
-    return values - np.where(np.isfinite(by_period), by_period, 0.0)
+    is_known = np.isfinite(values).sum(axis=0) >= LEAST_UNITS
+    return values - np.where(is_known, many.medians(values.T), np.nan)

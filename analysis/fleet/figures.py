@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 
 from tlstax.analysis import quantities
+from tlstax.analysis.fleet.metrics import Metric
 from tlstax.analysis.model.fleet import Figure
 from tlstax.analysis.statistics import medians
 from tlstax.analysis.statistics.medians import has_interval
@@ -14,6 +15,8 @@ from tlstax.analysis.statistics.units import Floats, rounds
 HOSTS: Final = "hosts"
 _FAR: Final = 3.0
 """Times the middle half beyond the quartiles: Tukey's outer fence."""
+LEAST_SPREAD: Final = 1e-9
+"""Values that differ by a smaller share are equal but for the order in which they were added."""
 
 
 def figure(values: Floats) -> Figure:
@@ -24,13 +27,18 @@ def figure(values: Floats) -> Figure:
     return Figure(found.value, found.low, found.high, found.unit_count)
 
 
-def far_out(values: Floats) -> tuple[float, float]:
-    """The values beyond which a host is an outlier: infinite for fewer than eight hosts."""
+def far_out(metric: Metric, values: Floats) -> tuple[float, float]:
+    """The values beyond which a host is an outlier: infinite for fewer than eight hosts.
+
+    Where most hosts have one value, the smallest other one lies outside of the middle half. So an
+    outlier is also further from the quartiles than a change that counts for the metric.
+    """
     known = values[np.isfinite(values)]
     if not has_interval(len(known)):
         return -np.inf, np.inf
-    low, high = np.quantile(known, [0.25, 0.75])
-    reach = _FAR * (high - low)
+    low, middle, high = np.quantile(known, [0.25, 0.5, 0.75])
+    least = abs(middle) * np.expm1(metric.least_change) if metric.is_log else metric.least_change
+    reach = max(_FAR * (high - low), least, LEAST_SPREAD * max(abs(low), abs(high)))
     return float(low - reach), float(high + reach)
 
 

@@ -10,7 +10,7 @@ from tlstax.analysis.fleet.bucket import adding as bucket_adding
 from tlstax.analysis.fleet.bucket import address, mirror
 from tlstax.analysis.fleet.bucket import compaction as bucket_compaction
 from tlstax.analysis.fleet.bucket.address import Bucket
-from tlstax.analysis.fleet.columns import TIERS, Row
+from tlstax.analysis.fleet.columns import HOUR_NS, TIERS, Row
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.store import adding, compaction, layout, selection
 from tlstax.analysis.fleet.store.compaction import Outcome
@@ -48,16 +48,17 @@ def require(data: Location) -> None:
 
 
 def hours_of(data: Location) -> list[int]:
-    """The start of every hour that has intervals, or may have.
+    """The start of every hour that has intervals, or may have: of a merged day the first and last.
 
     Raises TlstaxError: USAGE where there is no data set, IO.
     """
     if isinstance(data, Path):
         selection.require(data)
         return [
-            place.hour_wall_ns
+            hour_ns
             for tier in TIERS
             for place in layout.places(data, tier, columns.Interval)
+            for hour_ns in (place.hour_wall_ns, place.end_wall_ns - HOUR_NS)
         ]
     found = mirror.hours(data)
     if not found:

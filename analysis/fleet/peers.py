@@ -53,6 +53,7 @@ def explain(question: Question, host: str) -> FleetExplanation:
         shakes = _handshakes(engine, span, host)
         walls = latencies.by_host(engine, span, host=host)
         of_clients = networks.of_host(engine, span, host)
+    left_out += question.lacking(span, tier, {*others, host}, sums.hosts)
     lines = _lines(sums, host)
     return FleetExplanation(
         FLEET_VERSION,
@@ -96,7 +97,7 @@ def _lines(sums: Sums, host: str) -> list[PeerLine]:
         values = sums.of(metric)
         mine = float(values[own]) if own >= 0 else float("nan")
         known = bool(np.isfinite(mine))
-        low, high = far_out(values[others])
+        low, high = far_out(metric, values[others])
         lines.append(
             PeerLine(
                 facts_of(metric),

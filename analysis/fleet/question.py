@@ -2,7 +2,7 @@
 """What every question needs: the span of time, the tier, an open engine, links to reports."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,9 +12,10 @@ from urllib.parse import quote
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet import columns, location
-from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, Row
+from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS, Row
 from tlstax.analysis.fleet.engines.engine import Engine
 from tlstax.analysis.fleet.engines.opening import open_engine
+from tlstax.analysis.fleet.figures import hosts_text
 from tlstax.analysis.fleet.host_sums import Span
 from tlstax.analysis.fleet.location import Location
 from tlstax.analysis.fleet.metrics import Metric
@@ -89,6 +90,38 @@ class Question:
             f"Give --tier {known[-1]}{' and times at whole hours' if known[-1] == '1h' else ''}",
             ExitCode.USAGE,
         )
+
+    def lacking(
+        self, span: Span, tier: str, known: Collection[str], seen: Collection[str]
+    ) -> list[str]:
+        """How many of the known hosts the answer lacks since only longer intervals have them.
+
+        As a text; none where `seen` are all of them, or the tier was asked for. Shorter intervals
+        are not looked for: reading them may take longer than the question. Raises TlstaxError.
+        """
+        missing = set(known) - set(seen)
+        others = [one for one, seconds in TIERS.items() if seconds > TIERS[tier]]
+        if self.tier or not missing or not others:
+            return []
+        missing -= self._with_intervals(span, tier)
+        found = {one: missing & self._with_intervals(span, one) for one in others}
+        other = max(others, key=lambda one: len(found[one]))
+        if not (count := len(found[other])):
+            return []
+        whole = " and times at whole hours" if other == "1h" else ""
+        text = (
+            f"{hosts_text(count)} {'have' if count != 1 else 'has'} no intervals of {tier} from "
+            f"{moment(span.start_wall_ns)} to {moment(span.end_wall_ns)}, and no part in this "
+            f"answer: give --tier {other}{whole}"
+        )
+        return [text]
+
+    def _with_intervals(self, span: Span, tier: str) -> set[str]:
+        """The hosts that have intervals of a tier in a span."""
+        files, folder = location.select(self.data, tier, (columns.Interval,), span)
+        with open_engine(self.engine, files, folder) as engine:
+            found = engine.query(f"SELECT DISTINCT host FROM interval WHERE {span.condition}")
+        return set(found["host"].to_pylist())
 
     def scope(self, span: Span, tier: str, host_count: int, left_out: list[str]) -> FleetScope:
         """What was asked, for the answer."""

@@ -11,7 +11,7 @@ import numpy as np
 from tlstax.analysis import quantities
 from tlstax.analysis.fleet import columns, host_sums, latencies, metrics
 from tlstax.analysis.fleet.engines.engine import Engine
-from tlstax.analysis.fleet.figures import far_out, figure, value_text
+from tlstax.analysis.fleet.figures import LEAST_SPREAD, far_out, figure, value_text
 from tlstax.analysis.fleet.host_sums import Facts, Span, Sums
 from tlstax.analysis.fleet.metrics import BY_NAME, SUMS, Metric
 from tlstax.analysis.fleet.question import Question, facts_of
@@ -30,8 +30,6 @@ _OUTLIERS_MAX: Final = 50
 _RANGES: Final = 20
 _SHARE_MOST: Final = 1e6
 """No recording has a finding with a larger share: such a row is damaged."""
-_LEAST_SPREAD: Final = 1e-9
-"""Values that differ by a smaller share are equal but for the order in which they were added."""
 _NO_BOUNDS: Final[Mapping[str, tuple[float, float]]] = MappingProxyType({})
 _ADDED_UP: Final = ("cpus", "per_second")
 
@@ -52,6 +50,7 @@ def top(question: Question, metric: Metric, most: int, group_by: str, phase: str
         bounds = _bounds_of_records(engine, span, sums, metric) if needs_records else {}
         found = findings(engine, span, hosts)
         grouped = latencies.by_fact(engine, span, known, hosts, group_by, phase) if group_by else []
+    left_out += question.lacking(span, tier, hosts, sums.hosts)
     values = sums.of(metric)
     lines, far_count = _lines(question, metric, sums.hosts, values, known, most, bounds)
     fleet = figure(values)
@@ -111,7 +110,7 @@ def _lines(
     bounds: Mapping[str, tuple[float, float]] = _NO_BOUNDS,
 ) -> tuple[list[HostLine], int]:
     """The hosts that are shown, the largest first, and how many are far above the others."""
-    bound = far_out(values)[1]
+    bound = far_out(metric, values)[1]
     plain = values.tolist()
     order = sorted(
         np.flatnonzero(np.isfinite(values)).tolist(), key=lambda row: (-plain[row], hosts[row])
@@ -146,7 +145,7 @@ def _ranges(ordered: Floats) -> list[HostRange]:
     if not len(known):
         return []
     low, high = float(known.min()), float(known.max())
-    if high - low <= _LEAST_SPREAD * max(abs(low), abs(high)):
+    if high - low <= LEAST_SPREAD * max(abs(low), abs(high)):
         return [HostRange(low, high, len(known))]
     counts, edges = np.histogram(known, bins=_RANGES)
     return [
@@ -233,5 +232,6 @@ def by_finding(question: Question, finding: str, most: int) -> FleetTop:
 
 
 def _finding_metric(finding: str) -> Metric:
+    """No share of a finding is too small to count."""
     label = f"{finding}, share of the time of connections"
-    return metrics.BY_NAME["tls_share"]._replace(name=finding, label=label)
+    return metrics.BY_NAME["tls_share"]._replace(name=finding, label=label, least_change=0.0)

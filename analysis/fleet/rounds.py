@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
     host: Host
     capture: Path
     why: str
-    """Why it was not recorded; '': it was."""
+    """Why it was not recorded, or in part only, if it has a capture; '': it was, to its end."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +198,8 @@ def _outcome(one: _Running) -> Outcome:
     why = ""
     if one.process.returncode or not one.capture.exists():
         last = visible(lines[-1].removeprefix("tlstax: ")) if lines else ""
+        # What it says of the capture's place is for those who keep it.
+        last = last.partition(f". {visible(str(one.capture))} is complete")[0]
         why = last or f"it ended with status {one.process.returncode}"
     return Outcome(one.host, one.capture, why)
 

@@ -25,7 +25,10 @@ class FleetScope:
     start: Annotated[str, "from, UTC, ISO 8601"]
     end: Annotated[str, "to, exclusive"]
     host_count: HostCount
-    left_out: Annotated[list[str], "files that were not read, and why"]
+    left_out: Annotated[
+        list[str],
+        "files that were not read, and why; hosts with intervals of a longer tier only",
+    ]
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,11 @@ class HostLine:
     server: Annotated[str, "server and version"]
     tls_library: Annotated[str, "TLS library with its version"]
     value: Annotated[float, "value of the metric"]
-    is_outlier: Annotated[bool, "further above the other hosts than three times their middle half"]
+    is_outlier: Annotated[
+        bool,
+        "further above the other hosts than three times their middle half, and than a change that "
+        "counts",
+    ]
     report: Report = ""
     low: Annotated[
         float | None,
@@ -138,7 +145,7 @@ class MetricChange:
 
 @dataclass(frozen=True)
 class HostChange:
-    """A host that changed more than the others."""
+    """A host that changed: where there are eight or more, beyond what all have in common."""
 
     host: Annotated[str, "host"]
     cluster: Annotated[str, "cluster, or ''"]
@@ -188,7 +195,10 @@ class PeerLine:
     value: Annotated[float | None, "of the host; null: too little was seen"]
     peers: Annotated[Figure, "median of its peers"]
     rank: Annotated[int, "place of the host among those with a value, the largest first; 0 = none"]
-    is_outlier: Annotated[bool, "further from its peers than three times their middle half"]
+    is_outlier: Annotated[
+        bool,
+        "further from its peers than three times their middle half, and than a change that counts",
+    ]
 
 
 @dataclass(frozen=True)

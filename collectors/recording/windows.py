@@ -233,6 +233,8 @@ class WindowCutter:
             account = self._accounts.pop((slot.index, slot.tid, slot.thread_start_ns), None)
             if account is not None and account.row is not None:
                 rows.append(account.row._replace(end_ns=slot.last_ns))
+            if self._roles is not None:
+                self._roles.forget(slot)
             self._engine.recycle(slot.index)
 
     # ---- the rest ----

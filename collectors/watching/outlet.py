@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
 from tlstax.collectors.process.control_groups import Group
 from tlstax.collectors.recording.by_recorder.session import RecorderSession
 from tlstax.collectors.recording.programs.expected_cost import budget_summary
 from tlstax.collectors.recording.windows import WindowTotals
-from tlstax.collectors.watching.preparation import Prepared, prepare
+from tlstax.collectors.watching.preparation import SHORTAGE, Prepared, prepare
 from tlstax.collectors.watching.raw_captures import RawCaptures
 from tlstax.collectors.watching.sink import Sink
 from tlstax.probes.model import Level
@@ -147,6 +148,14 @@ class Outlet:
         if self._raw:
             self._raw.take_named()
         self._sink.settle()
+
+
+def why_failed(pid: int, error: TlstaxError | OSError) -> TlstaxError:
+    """Why a process is not recorded: an OSError is a host without room for what that needs."""
+    if isinstance(error, TlstaxError):
+        return error
+    what, why = f"process {pid} cannot be recorded", error.strerror or str(error)
+    return TlstaxError(what, why, SHORTAGE, ExitCode.HOST)
 
 
 def how_it_ended(ending: str, status: int, said: str) -> str:

@@ -12,7 +12,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.host.child import Failure
@@ -24,6 +24,16 @@ from tlstax.collectors.process.thread_room import thread_room
 from tlstax.collectors.recording.safe_request import preflight
 from tlstax.collectors.recording.stream.tables_file import process_tables, tables_bytes
 from tlstax.probes.model import Level
+
+_UNREADABLE: Final = (
+    *(pickle.UnpicklingError, AttributeError, EOFError, ImportError),
+    *(LookupError, TypeError, ValueError),
+)
+"""What pickle raises for an answer that another version of tlstax wrote, or that was cut."""
+SHORTAGE: Final = (
+    "Check its limits of processes and open files (TasksMax and LimitNOFILE of a unit), and memory"
+)
+"""What to do where the host gives no process, file or memory."""
 
 
 class Prepared(NamedTuple):
@@ -44,23 +54,37 @@ def prepare(
 ) -> Prepared:
     """Examine process `pid` and plan its probes, if asked also those that tell clients' networks.
 
-    Raises TlstaxError as `tlstax attach` does.
+    Raises TlstaxError as `tlstax attach` does, HOST where no process can be started for it.
     """
     module = "tlstax.collectors.watching.preparation"
-    done = subprocess.run(
-        [sys.executable, "-m", module, str(pid), level.name, str(int(networks)), *accepted],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        check=False,
-        process_group=0,  # Ctrl-C ends the watch, in order
-    )
+    what = f"process {pid} could not be examined"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", module, str(pid), level.name, str(int(networks)), *accepted],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            check=False,
+            process_group=0,  # Ctrl-C ends the watch, in order
+        )
+    except OSError as error:
+        why = f"no child process can be started for it: {error.strerror or error}"
+        raise TlstaxError(what, why, SHORTAGE, ExitCode.HOST) from error
     if done.returncode or not done.stdout:
         raise TlstaxError(
-            f"process {pid} could not be examined",
+            what,
             f"the child process that does it ended with status {done.returncode}",
             "Check that memory is available, and report this",
         )
-    answer: Prepared | Failure = pickle.loads(done.stdout)  # written by our own child
+    answer: Prepared | Failure
+    try:
+        answer = pickle.loads(done.stdout)  # written by our own child
+    except _UNREADABLE as error:
+        raise TlstaxError(
+            what,
+            "the answer of the child process that does it cannot be read "
+            f"({type(error).__name__}: {error})",
+            "If tlstax was upgraded meanwhile, start this command again; else report this",
+        ) from error
     if isinstance(answer, Failure):
         raise TlstaxError(answer.what, answer.why, answer.do, answer.exit_code)
     return answer

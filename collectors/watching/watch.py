@@ -13,7 +13,7 @@ from tlstax.collectors.recording.by_recorder.asked import Recorded
 from tlstax.collectors.recording.by_recorder.session import RecorderSession
 from tlstax.collectors.recording.proc_clocks import BothClocks
 from tlstax.collectors.recording.stream.replay import Replay
-from tlstax.collectors.watching.outlet import STACKS_MOST, Outlet, Watched, how_it_ended
+from tlstax.collectors.watching.outlet import STACKS_MOST, Outlet, Watched, how_it_ended, why_failed
 from tlstax.collectors.watching.released_memory import release
 
 _LOOK_MS: Final = (500, 1000, 2000, 5000)
@@ -91,6 +91,7 @@ class Watch:
                     if pids
                     else f"waiting for a process {self._watched.who}"
                 )
+            self._outlet.settle()
             self._pause(_LOOK_MS[min(looks, len(_LOOK_MS) - 1)])
             looks += 1
         return 0
@@ -102,10 +103,11 @@ class Watch:
         begun_ns = monotonic_ns()
         try:
             ending = self._record(self._attached(pid))
-        except TlstaxError as error:
+        except (TlstaxError, OSError) as error:
+            why = why_failed(pid, error)
             if not self._was_attached and self._is_there(pid):
-                raise
-            ending = str(error).removesuffix(".")
+                raise why from None
+            ending = str(why).removesuffix(".")
         release()
         if self._stop.requested:
             return False
@@ -116,6 +118,7 @@ class Watch:
         pause_ms = _AGAIN_MS[min(self._failures, len(_AGAIN_MS)) - 1]
         self._tell(f"the process still runs: attaching again in {pause_ms / 1000:.0f} s")
         self._pause(pause_ms)
+        self._outlet.settle()
         return True
 
     @staticmethod

@@ -20,7 +20,7 @@ from tlstax.collectors.recording.by_recorder.session import RecorderSession
 from tlstax.collectors.recording.by_recorder.several import SERVERS_MOST, CpuTurns
 from tlstax.collectors.recording.proc_clocks import BothClocks
 from tlstax.collectors.watching.labels import Labels, NotYetError
-from tlstax.collectors.watching.outlet import STACKS_MOST, Outlet, Watched, how_it_ended
+from tlstax.collectors.watching.outlet import STACKS_MOST, Outlet, Watched, how_it_ended, why_failed
 from tlstax.collectors.watching.outlets import Outlets
 from tlstax.collectors.watching.preparation import Prepared
 from tlstax.collectors.watching.released_memory import release
@@ -78,12 +78,6 @@ class _Group(NamedTuple):
 
     child: RecorderChild
     servers: list[_Server]
-
-
-def _not_started(error: Exception) -> TlstaxError:
-    if isinstance(error, TlstaxError):
-        return error
-    return TlstaxError("no recorder can be started", str(error), "It is tried again", ExitCode.HOST)
 
 
 class WatchAll:
@@ -186,8 +180,8 @@ class WatchAll:
                 found.append((label, prepared))
             except NotYetError:
                 self._candidates[pid].failed()
-            except TlstaxError as error:
-                failed.append((pid, error))
+            except (TlstaxError, OSError) as error:
+                failed.append((pid, why_failed(pid, error)))
         if found:
             failed += self._start(found)
         there = [(pid, why) for pid, why in failed if self._is_there(pid)]
@@ -218,15 +212,16 @@ class WatchAll:
         try:
             group = _Group(RecorderChild(*first, None, others), [])
         except (TlstaxError, OSError) as error:
-            return [(prepared.target.pid, _not_started(error)) for _, prepared in found]
+            return [(one.target.pid, why_failed(one.target.pid, error)) for _, one in found]
         self._groups.append(group)
         failed: list[tuple[int, TlstaxError]] = []
         for_nobody: list[int] = []
         for number, (label, prepared) in enumerate(found):
             try:
                 self._join(group, number, asked[number], label, prepared)
-            except TlstaxError as error:
-                failed.append((prepared.target.pid, error))
+            except (TlstaxError, OSError) as error:
+                pid = prepared.target.pid
+                failed.append((pid, why_failed(pid, error)))
                 if not group.child.stream_of(number).is_over:
                     for_nobody.append(prepared.target.pid)
         if for_nobody and group.servers:

@@ -26,6 +26,11 @@ MODULE: Final = "tlstax.analysis.fleet.continuous.raw_hour"
 MEMORY_MOST: Final = 1536 << 20
 """Address space of the process, so that the server keeps its memory."""
 _LAST_OF_ALL: Final = 19  # nice
+_UNREADABLE: Final = (
+    *(pickle.UnpicklingError, AttributeError, EOFError, ImportError),
+    *(LookupError, TypeError, ValueError),
+)
+"""What pickle raises for an answer that another version of tlstax wrote, or that was cut."""
 
 Rows = dict[type[Row], list[Row]]
 
@@ -72,12 +77,18 @@ class Explaining:
             self._process.wait()
 
     def rows(self) -> Rows | None:
-        """The rows by table; None: it failed, and said why on standard error."""
+        """The rows by table; None: it failed, and said why on standard error, or is not readable.
+
+        Not readable is what another version answers, if tlstax was upgraded while the watch runs.
+        """
         with self._answer as answer:
             if self._process.wait():
                 return None
             answer.seek(0)
-            made: Rows = pickle.load(answer)  # written by our own child
+            try:
+                made: Rows = pickle.load(answer)  # written by our own child
+            except _UNREADABLE:
+                return None
             return made
 
 

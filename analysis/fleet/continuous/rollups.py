@@ -18,7 +18,7 @@ from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import DAY_NS, HOUR_NS, SECOND_NS, TIERS
 from tlstax.analysis.fleet.continuous.counters import Counters
 from tlstax.analysis.fleet.continuous.explained_hours import Explained, ExplainedHours
-from tlstax.analysis.fleet.continuous.rotation import rotate
+from tlstax.analysis.fleet.continuous.rotation import newest_before, rotate
 from tlstax.analysis.fleet.continuous.segment import Segment, hour_of
 from tlstax.analysis.fleet.continuous.triggers import Triggers
 from tlstax.analysis.fleet.continuous.window_sums import WindowSums
@@ -81,6 +81,7 @@ class Rollups:
         self._start_cpu_ns = 0
         self._written = 0  # number of the last rollup
         self._rotated_hour = 0
+        self._has_looked_back = False
         self._offset_ns: int | None = None  # of the wall clock, at the last window
         self._clock_set_ns = -DOUBTED_NS - 1  # on the monotonic clock
         self._is_failing = False
@@ -131,6 +132,7 @@ class Rollups:
         if now != self._written:
             self._written = now
             self._write()
+            self._look_back(window.end_ns, offset_ns)
             if window.end_ns - self._clock_set_ns > DOUBTED_NS:
                 self._rotate(window.end_ns + offset_ns)
         return bool(fired)
@@ -206,10 +208,15 @@ class Rollups:
         """Write what is not written yet; a failure is told once, and tried again."""
         try:
             while self._late:
-                self._written_or_new(self._late[0])
-                self._late.pop(0)
-            if self._segment and self._segment.has_unwritten:
-                self._segment = self._written_or_new(self._segment)
+                if self._late[0].write(self._to.data):
+                    self._late.pop(0)
+                else:
+                    self._late[0] = self._successor(self._late[0])
+            mine = self._segment
+            if mine and mine.has_unwritten and not mine.write(self._to.data):
+                self._explained.expect(mine)
+                self._segment = self._successor(mine)
+                self._segment.write(self._to.data)
         except TlstaxError as error:
             self._failed(error)
             return
@@ -218,16 +225,16 @@ class Rollups:
             self._is_failing = False
             self._tell("rollups are written again")
 
-    def _written_or_new(self, segment: Segment) -> Segment:
-        """Write a segment, or if its files are no longer its own, a new one with what they lack."""
-        if segment.write(self._to.data):
-            return segment
+    def _successor(self, segment: Segment) -> Segment:
+        """For a segment whose files are no longer its own: a new one with what they lack.
+
+        It has to take the place of that one before it is written: if it can be written in part
+        only, it knows that, and another one would write the same rows again.
+        """
         self._segments_count += 1
         of = self._recording(segment.of.wall_offset_ns)
-        self._explained.expect(segment)
         fresh = Segment(of, segment.hour_ns, segment.host, self._to.tiers)
         fresh.add(segment.unwritten)
-        fresh.write(self._to.data)
         return fresh
 
     def _failed(self, error: TlstaxError) -> None:
@@ -240,6 +247,28 @@ class Rollups:
             self._counters.rollup_lost()
             hour = time.strftime("%Y-%m-%dT%H:00Z", time.gmtime(lost.hour_ns // SECOND_NS))
             self._tell(f"rollups of the hour {hour} could not be written and are lost")
+
+    def _look_back(self, now_ns: int, offset_ns: int) -> None:
+        """Before the first removal: a clock that is wrong at the start would remove all there is.
+
+        Hours of the last day do not count: an earlier start under the same clock may have made
+        them.
+        """
+        if self._has_looked_back:
+            return
+        self._has_looked_back = True
+        wall_ns = now_ns + offset_ns
+        try:
+            newest_ns = newest_before(self._to.data, self._to.host, wall_ns - DAY_NS)
+        except TlstaxError:
+            newest_ns = 0  # it cannot be read now
+        most_ns = max(int(self._to.keep_s * SECOND_NS), 2 * DAY_NS)
+        if newest_ns is not None and newest_ns < wall_ns - most_ns:
+            self._clock_set_ns = now_ns
+            self._tell(
+                "all that was written before is older than --keep: in case the clock is wrong, "
+                "nothing is removed for a day"
+            )
 
     def _rotate(self, now_wall_ns: int) -> None:
         hour = now_wall_ns // HOUR_NS

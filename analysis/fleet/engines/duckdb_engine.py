@@ -5,7 +5,7 @@ import os
 from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.analysis.fleet.columns import Row, columns
+from tlstax.analysis.fleet.columns import SHARED, Row, columns
 from tlstax.analysis.fleet.engines.engine import (
     BUCKET_COLUMNS,
     BUCKETS,
@@ -24,9 +24,10 @@ class DuckDb(Engine):
 
     name = "duckdb"
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, views: Views) -> None:
         """Use `open_views`."""
         self._connection = connection
+        self._views = views
 
     def query(self, sql: str) -> Any:
         """See Engine."""
@@ -36,6 +37,19 @@ class DuckDb(Engine):
             return self._connection.sql(sql).to_arrow_table()
         except duckdb.Error as error:
             raise self.refused(error) from error
+
+    def limit(self, condition: str) -> None:
+        """Let views have only rows that meet an SQL condition; those of stacks and frames keep all.
+
+        A file may have rows of a whole day, and a day's stacks and frames stand where they were
+        first seen.
+        """
+        for table in self._views.files:
+            if table not in SHARED:
+                self._connection.execute(
+                    f"CREATE OR REPLACE VIEW {table_name(table)} AS SELECT * FROM "
+                    f"({_reading(table, self._views)}) whole WHERE {condition}"
+                )
 
     def read_only(self, sql: str) -> Any:
         """The answer to one statement that changes nothing.
@@ -92,7 +106,7 @@ def open_views(views: Views) -> DuckDb:
             "first_bucket + unnest(range(len(counts))) AS bucket, unnest(counts) AS ended_count "
             f"FROM ({OBSERVED_LATENCIES}) observed"
         )
-    return DuckDb(connection)
+    return DuckDb(connection, views)
 
 
 def _reading(table: type[Row], views: Views) -> str:

@@ -16,7 +16,7 @@ from tlstax.analysis.fleet.columns import SECOND_NS, SHARED, TABLES, Row, tiers_
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.rollup.recording import Recording
 from tlstax.analysis.fleet.rollup.steps import in_steps
-from tlstax.analysis.fleet.store import layout, parquet_files
+from tlstax.analysis.fleet.store import layout, parquet_files, recordings
 from tlstax.analysis.fleet.store.layout import COMPACTED, Place
 from tlstax.analysis.fleet.store.parquet_files import UnreadableError
 
@@ -168,16 +168,8 @@ def _all_places(hours: set[int]) -> list[Place]:
 def _take_out(data: Path, place: Place, source_id: int) -> None:
     """Write a compacted file anew without a recording."""
     path = place.folder(data) / COMPACTED
-    compute = parquet_files.arrow("pyarrow.compute")
     try:
-        if parquet_files.sources_in(path, place.table) == {source_id}:
-            path.unlink()
-            return
-        others = (
-            rows.filter(compute.not_equal(rows["source_id"], source_id))
-            for rows in parquet_files.groups(path)
-        )
-        parquet_files.write(path, place.table, others)
+        recordings.keep(path, place.table, lambda rows: recordings.without(rows, [source_id]))
     except UnreadableError as error:
         raise TlstaxError(
             "cannot replace a recording in the data set",

@@ -2,21 +2,26 @@
 """Merge the files of each hour into one, sorted by host, and small hours of a day that is over.
 
 The new file is renamed over the earlier one, then the merged files are removed. A reader that finds
-both takes the rows of each recording once (`selection`). Row groups are merged in the order of
-their hosts, so that an hour of many hosts does not have to fit into memory.
+both takes the rows of each recording once (`selection`). The file of a recording that was merged
+already may be back with more rows, as it went on and was copied again: these take the place of
+those that were merged. Row groups are merged in the order of their hosts, so that an hour of many
+hosts does not have to fit into memory.
 """
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tlstax.analysis.fleet.columns import HOUR_NS, SHARED, TABLES, Row, columns, tiers_of
-from tlstax.analysis.fleet.store import layout, packing, parquet_files
+from tlstax.analysis.fleet.store import layout, packing, parquet_files, recordings
 from tlstax.analysis.fleet.store.layout import COMPACTED, PARTIAL, Place
 from tlstax.analysis.fleet.store.packing import ROWS_OF_A_GROUP
 from tlstax.analysis.fleet.store.parquet_files import UnreadableError
+from tlstax.analysis.fleet.store.recordings import Extent
 from tlstax.analysis.fleet.store.selection import require
 
 DAY_IS_OVER_NS: Final = 2 * HOUR_NS
@@ -108,16 +113,37 @@ def _merge_day(data: Path, hours: Sequence[Place], left_out: list[str]) -> int:
 
 
 def _remove_merged(data: Path, place: Place) -> None:
-    """Remove files of an hour whose rows its day has: whoever merged them died before that."""
+    """Remove files of an hour whose rows its day has: whoever merged them died before that.
+
+    Or they were copied again. Where they have more now, they stay, and the day loses its rows of
+    these recordings in that hour.
+    """
     day = place.day.folder(data) / COMPACTED
     if place.is_day or place.table in SHARED or not day.exists():
         return
+    # The compacted one comes first: what it has is not in the day twice.
+    files = sorted(path for path in place.folder(data).glob("*.parquet") if _is_ours(path))
+    span = (place.hour_wall_ns, place.end_wall_ns)
+    outgrown: set[int] = set()
     with contextlib.suppress(UnreadableError):
-        known = parquet_files.sources_in(day, place.table)
-        for path in place.folder(data).glob("*.parquet"):
+        held = recordings.extents(day, place.table, span) if files else {}
+        for path in files:
             with contextlib.suppress(UnreadableError):
-                if parquet_files.sources_in(path, place.table) <= known:
+                found = recordings.extents(path, place.table)
+                if not found.keys() <= held.keys():
+                    continue
+                if all(held[source] >= extent for source, extent in found.items()):
                     path.unlink()
+                else:
+                    deque(parquet_files.groups(path), maxlen=0)  # all of it can be read
+                    outgrown |= found.keys()
+        if outgrown:
+            kept = partial(recordings.without, sources=outgrown, span=span)
+            recordings.keep(day, place.table, kept, packing.FINAL_LEVEL)
+
+
+def _is_ours(path: Path) -> bool:
+    return path.name == COMPACTED or layout.source_of(path.name) is not None
 
 
 def _compact(folder: Path, place: Place, left_out: list[str]) -> int:
@@ -139,12 +165,10 @@ def _compact(folder: Path, place: Place, left_out: list[str]) -> int:
     if compacted.exists():
         try:
             parquet_files.check(compacted, place.table)
-            known = parquet_files.sources_in(compacted, place.table)
+            files = [*_not_merged(parts, compacted, place), compacted]
         except UnreadableError as error:
             left_out.append(f"{compacted} was not merged: {error}")
             return 0
-        files = [path for path in parts if layout.source_of(path.name) not in known]
-        files.append(compacted)
     damaged = _merge(compacted, files, place, left_out)
     if compacted in damaged:
         return 0
@@ -152,6 +176,23 @@ def _compact(folder: Path, place: Place, left_out: list[str]) -> int:
     for path in merged:
         path.unlink(missing_ok=True)
     return len(merged)
+
+
+def _not_merged(parts: list[Path], compacted: Path, place: Place) -> list[Path]:
+    """The files that have rows which the compacted one lacks. Raises UnreadableError for that."""
+    known = parquet_files.sources_in(compacted, place.table)
+    again = {path for path in parts if layout.source_of(path.name) in known}
+    held = recordings.extents(compacted, place.table) if again else {}
+    return [path for path in parts if path not in again or _has_more(path, place, held)]
+
+
+def _has_more(path: Path, place: Place, held: Mapping[int, Extent]) -> bool:
+    """Whether a file has more of its recording than a compacted one, or is damaged."""
+    try:
+        found = recordings.extents(path, place.table)
+    except UnreadableError:
+        return True  # whoever merges it says so
+    return any(source not in held or extent > held[source] for source, extent in found.items())
 
 
 def _merge(compacted: Path, files: list[Path], place: Place, left_out: list[str]) -> set[Path]:
@@ -164,13 +205,19 @@ def _merge(compacted: Path, files: list[Path], place: Place, left_out: list[str]
         try:
             count = sum(parquet_files.check(path, place.table).num_rows for path in whole)
             level = packing.merged_level(place.table, count)
-            parquet_files.write(compacted, place.table, sorted_rows(whole, place), level)
+            rows = sorted_rows(whole, place, _sources_of(whole))
+            parquet_files.write(compacted, place.table, rows, level)
             parquet_files.sync(compacted.parent)
             break
         except UnreadableError as error:
             left_out.append(f"{error.path} was not merged: {error}")
             damaged.add(error.path)
     return damaged
+
+
+def _sources_of(parts: Sequence[Path]) -> list[int]:
+    found = (layout.source_of(path.name) for path in parts)
+    return [source for source in found if source is not None]
 
 
 def remove_stale(folder: Path) -> None:
@@ -181,20 +228,25 @@ def remove_stale(folder: Path) -> None:
                 path.unlink()
 
 
-def sorted_rows(files: Sequence[Path], place: Place) -> Iterator[Any]:
-    """Sorted rows, as many at a time as share no host with the next."""
+def sorted_rows(
+    files: Sequence[Path], place: Place, replaced: Collection[int] = ()
+) -> Iterator[Any]:
+    """Sorted rows, as many at a time as share no host with the next.
+
+    `replaced`: recordings whose rows are not taken from the compacted file.
+    """
     pyarrow = parquet_files.arrow()
     waiting: list[_Piece] = []
     size = 0
     for piece in _pieces(files, place):
         is_apart = waiting and piece.first > max(one.last for one in waiting)
         if is_apart and size >= ROWS_OF_A_GROUP:
-            yield _merged(pyarrow, waiting, place)
+            yield _merged(pyarrow, waiting, place, replaced)
             waiting, size = [], 0
         waiting.append(piece)
         size += piece.rows_count
     if waiting:
-        yield _merged(pyarrow, waiting, place)
+        yield _merged(pyarrow, waiting, place, replaced)
 
 
 def _pieces(files: Sequence[Path], place: Place) -> list[_Piece]:
@@ -211,10 +263,13 @@ def _pieces(files: Sequence[Path], place: Place) -> list[_Piece]:
     return sorted(found)
 
 
-def _merged(pyarrow: Any, pieces: Sequence[_Piece], place: Place) -> Any:
-    rows = pyarrow.concat_tables(
-        one for piece in pieces for one in parquet_files.groups(piece.path, numbers=[piece.number])
-    )
+def _merged(pyarrow: Any, pieces: Sequence[_Piece], place: Place, replaced: Collection[int]) -> Any:
+    found = []
+    for piece in pieces:
+        for rows in parquet_files.groups(piece.path, numbers=[piece.number]):
+            is_merged = piece.path.name == COMPACTED and place.table not in SHARED
+            found.append(recordings.without(rows, replaced) if is_merged and replaced else rows)
+    rows = pyarrow.concat_tables(found)
     if place.table in SHARED:
         rows = _distinct(rows, columns(place.table)[0].name)
     return parquet_files.in_order(place.table, rows)

@@ -141,6 +141,13 @@ def start_of(date: str, hour: str) -> int | None:
     return int(at.timestamp()) * SECOND_NS if at.year in _YEARS else None
 
 
+def start_of_path(path: Path) -> int:
+    """The start of the hour or day of a file that `places` leads to."""
+    start_ns = start_of(path.parent.parent.name[len("date=") :], path.parent.name[len("hour=") :])
+    assert start_ns is not None
+    return start_ns
+
+
 def make_folder(path: Path) -> None:
     """Create a folder that only its owner can enter, with those above it."""
     with contextlib.suppress(FileExistsError):

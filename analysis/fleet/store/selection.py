@@ -8,7 +8,7 @@ from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet.columns import DAY_NS, HOURLY, SHARED, TIERS, Row
-from tlstax.analysis.fleet.store import layout, parquet_files
+from tlstax.analysis.fleet.store import layout, parquet_files, recordings
 from tlstax.analysis.fleet.store.layout import COMPACTED, Place
 from tlstax.analysis.fleet.store.parquet_files import UnreadableError
 
@@ -61,8 +61,9 @@ def _each_day_once(
     for day in [path for path in files if path.parent.name == f"hour={layout.WHOLE_DAY}"]:
         hours = [path for path in kept if path.parent.parent == day.parent.parent and path != day]
         try:
-            known = parquet_files.sources_in(day, table) if hours else frozenset()
-            merged = [one for one in hours if parquet_files.sources_in(one, table) <= known]
+            known = recordings.sources_by_hour(day) if hours else {}
+            of_hour = [(one, known.get(layout.start_of_path(one), set())) for one in hours]
+            merged = [path for path, of in of_hour if parquet_files.sources_in(path, table) <= of]
         except (UnreadableError, FileNotFoundError) as error:
             left_out.append(f"{day} was not compared with its hours: {error}")
             continue

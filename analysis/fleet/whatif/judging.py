@@ -88,6 +88,8 @@ def judge(inputs: Inputs, wish: Wish, costs: Sequence[MicroCosts]) -> Verdicts:
             found.keys[row], why = _key(float(inputs.sign_ns[row]), of, wish)
             mine = replace(mine, key="") if found.keys[row] == wish.key else mine
             why = why or _unmeasured(found.keys[row], of, mine)
+        if not mine.needs_costs:  # it has that key, of which there may be no costs
+            found.costs[row] = -1
         found.why[row], found.wishes[row] = why, mine
         found.has_it[row] = not why and not (mine.pool or mine.needs_costs)
     return found

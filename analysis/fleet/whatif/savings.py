@@ -52,6 +52,7 @@ def savings(
         known = host_sums.facts(engine, span)
         hosts = host_sums.chosen(known, question.hosts)
         inputs = host_inputs.read(engine, span, known, hosts)
+    left_out += question.lacking(span, tier, hosts, inputs.hosts)
     verdicts, chosen, ends = _predict(inputs, wish, costs)
     now = inputs.served_cpu / _CPU_NS
     predicted: Floats = now[chosen]

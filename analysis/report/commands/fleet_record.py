@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`tlstax fleet record`: a round of recordings over ssh, straight into the data set."""
+"""`tlstax fleet record`: a round of recordings over ssh, straight into the data set.
+
+A recording that ended early (its server ended, the line was cut) is in the data set as far as it
+goes, and the host counts as recorded in part.
+"""
 
 import argparse
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -13,13 +17,17 @@ from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet import location, rounds
-from tlstax.analysis.fleet.rounds import Round
+from tlstax.analysis.fleet.rollup.recording import require_names
+from tlstax.analysis.fleet.rounds import Host, Outcome, Round
 from tlstax.analysis.fleet.store import parquet_files
 from tlstax.analysis.report.commands.fleet_options import add_command
 from tlstax.analysis.report.commands.into_data_set import IntoDataSet
 
 _UNITS_S: Final = {"s": 1, "m": 60}
 _MOST: Final = 1000
+_IN_PART: Final = "recorded in part"
+_JOURNAL: Final = "-journal"
+"""Ends the name of a file that belongs to a capture whose recording was killed."""
 
 
 def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -61,26 +69,79 @@ def run(options: argparse.Namespace) -> int:
     hosts = rounds.hosts_in(options.hosts)
     words = ["--name", options.name, "--for", f"{options.for_s:.0f}s", *options.options]
     wanted = Round(
-        *(hosts, words, options.for_s, options.parallel, options.per_cluster, options.jitter)
+        *(_usable(hosts), words, options.for_s),
+        *(options.parallel, options.per_cluster, options.jitter),
     )
-    recorded = 0
     into = IntoDataSet(options.data)
+    tally = _Tally(into)
     with _folder(options.keep, into) as folder, _Interrupts() as interrupts:
         for outcome in rounds.record(
             wanted, folder, lambda: interrupts.requested or into.is_given_up
         ):
-            why = outcome.why or into.add(outcome)
-            print(f"{outcome.host.plain_name}: {why or 'recorded'}", flush=True)
-            recorded += not why
+            print(f"{outcome.host.plain_name}: {tally.take(outcome)}", flush=True)
             if not options.keep and not into.holds(outcome.capture):
                 outcome.capture.unlink(missing_ok=True)
         for host in into.add_again():
-            print(f"{host.plain_name}: recorded; it is in the data set now", flush=True)
-            recorded += 1
-    print(f"{recorded:,} of {len(hosts):,} hosts were recorded", file=sys.stderr)
+            print(f"{host.plain_name}: {tally.take_again(host)}", flush=True)
+    print(tally.summary(len(hosts)), file=sys.stderr)
     if into.left:
         raise into.error()
-    return int(ExitCode.OK if recorded == len(hosts) else ExitCode.TARGET)
+    return int(ExitCode.OK if tally.whole_count == len(hosts) else ExitCode.TARGET)
+
+
+def _usable(hosts: Sequence[Host]) -> list[Host]:
+    """Those whose recordings the data set can take; the others cost their line only."""
+    found = []
+    for host in hosts:
+        try:
+            require_names("", host.plain_name, host.cluster)
+        except TlstaxError as error:
+            print(f"{host.plain_name}: not recorded: {error.why}", flush=True)
+        else:
+            found.append(host)
+    return found
+
+
+class _Tally:
+    """Puts the recordings of a round into the data set, and counts them."""
+
+    def __init__(self, into: IntoDataSet) -> None:
+        self._into = into
+        self._in_part: set[Host] = set()
+        self.whole_count = self.part_count = 0
+        """Hosts whose recordings are in the data set."""
+
+    def take(self, outcome: Outcome) -> str:
+        """What is told of a host that is over."""
+        if not outcome.capture.exists():
+            return outcome.why
+        why = self._into.add(outcome)
+        if why and not self._into.holds(outcome.capture):
+            return outcome.why or why  # it has no window, or is damaged
+        told = "recorded"
+        if outcome.why:
+            self._in_part.add(outcome.host)
+            told = f"{_IN_PART}: {outcome.why}"
+            why = why and f"{told}; {why.removeprefix('recorded, but ')}"
+        if not why:
+            self._count(outcome.host)
+        return why or told
+
+    def take_again(self, host: Host) -> str:
+        """The same of a host whose recording is in the data set now."""
+        self._count(host)
+        return f"{_IN_PART if host in self._in_part else 'recorded'}; it is in the data set now"
+
+    def _count(self, host: Host) -> None:
+        if host in self._in_part:
+            self.part_count += 1
+        else:
+            self.whole_count += 1
+
+    def summary(self, hosts_count: int) -> str:
+        """The last line of a round."""
+        in_part = f", and {self.part_count:,} in part" if self.part_count else ""
+        return f"{self.whole_count:,} of {hosts_count:,} hosts were recorded{in_part}"
 
 
 @contextmanager
@@ -102,8 +163,9 @@ def _folder(kept: Path | None, into: IntoDataSet) -> Iterator[Path]:
     try:
         yield made
     finally:
-        for path in [path for path in made.iterdir() if not into.holds(path)]:
-            path.unlink(missing_ok=True)
+        for path in list(made.iterdir()):
+            if not into.holds(path.with_name(path.name.removesuffix(_JOURNAL))):
+                path.unlink(missing_ok=True)
         if not into.left:
             made.rmdir()
 

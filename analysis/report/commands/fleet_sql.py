@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.analysis.fleet import location
+from tlstax.analysis.fleet import host_sums, location
 from tlstax.analysis.fleet.columns import TABLES, TIERS
 from tlstax.analysis.fleet.engines.duckdb_engine import DuckDb
 from tlstax.analysis.fleet.engines.opening import open_engine
@@ -26,17 +26,20 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser = add_command(commands, "sql", "read-only SQL over the tables, by DuckDB", _sql)
     parser.add_argument("sql", metavar="SQL", help="one SELECT; see docs/fleet-columns.md")
     parser.add_argument("--tier", choices=TIERS, default="1h", help="intervals of the views (1h)")
-    parser.add_argument("--from", dest="start", metavar="TIME", help="read no earlier hours")
-    parser.add_argument("--to", dest="end", metavar="TIME", help="read no later hours")
+    parser.add_argument("--from", dest="start", metavar="TIME", help="only rows from this hour on")
+    parser.add_argument("--to", dest="end", metavar="TIME", help="only rows that begin before this")
     parser.add_argument("--json", metavar="FILE", help="write the rows as JSON; - prints them")
 
 
 def _sql(options: argparse.Namespace) -> int:
     limits = [None if text is None else parse_time(text) for text in (options.start, options.end)]
     question = Question(options.data, "duckdb", options.tier, limits[0], limits[1])
-    files, folder = location.select(options.data, options.tier, TABLES, question.span())
+    span = question.span()
+    files, folder = location.select(options.data, options.tier, TABLES, span)
     with open_engine("duckdb", files, folder) as engine:
         assert isinstance(engine, DuckDb)
+        if limits != [None, None]:
+            engine.limit(host_sums.in_hours(span).condition)
         found = engine.read_only(options.sql)
     for text in files.left_out:
         print(f"tlstax: {text}", file=sys.stderr)

@@ -73,16 +73,26 @@ class OtlpPush:
         self._send()
 
     def _send(self) -> None:
-        outcome = self._exporter.export(self._data(), timeout_millis=TIMEOUT_S * 1000)
-        is_sent = outcome is self._sdk.MetricExportResult.SUCCESS
-        if is_sent and self._is_failing:
+        why = self._export()
+        if self._is_failing and not why:
             self._tell(f"metrics are sent to {self._endpoint} again")
-        if not is_sent and not self._is_failing:
+        if why and not self._is_failing:
             self._tell(
-                f"metrics cannot be sent to {self._endpoint}: it does not answer, or refuses them. "
+                f"metrics cannot be sent to {self._endpoint}: {why}. "
                 "That is tried again; totals lose nothing"
             )
-        self._is_failing = not is_sent
+        self._is_failing = bool(why)
+
+    def _export(self) -> str:
+        """Why the present values were not sent; '': they were."""
+        try:
+            outcome = self._exporter.export(self._data(), timeout_millis=TIMEOUT_S * 1000)
+        except Exception as error:  # noqa: BLE001 - the exporter's own; the thread goes on
+            # Its text may repeat a header, which is a password.
+            return f"the exporter failed ({type(error).__name__})"
+        if outcome is self._sdk.MetricExportResult.SUCCESS:
+            return ""
+        return "it does not answer, or refuses them"
 
     def _data(self) -> Any:
         sdk = self._sdk

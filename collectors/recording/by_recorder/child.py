@@ -50,14 +50,15 @@ class RecorderChild:
         plans: list[int] = []
         self._tables: list[int] = []  # -1: a process has none
         command = [str(program), "--queue", _QUEUE]
-        for target in (ChildTarget(plan_text, tables, arguments), *others):
-            plans.append(_in_memory("plan", target.plan_text.encode("utf-8", "surrogateescape")))
-            command += ["--next"] * (len(plans) > 1)
-            command += ["--plan", f"/proc/self/fd/{plans[-1]}", *target.arguments]
-            self._tables.append(_in_memory("unwind", target.tables) if target.tables else -1)
-            if target.tables:
-                command += ["--tables", f"/proc/self/fd/{self._tables[-1]}"]
         try:
+            for target in (ChildTarget(plan_text, tables, arguments), *others):
+                plan = target.plan_text.encode("utf-8", "surrogateescape")
+                plans.append(_in_memory("plan", plan))
+                command += ["--next"] * (len(plans) > 1)
+                command += ["--plan", f"/proc/self/fd/{plans[-1]}", *target.arguments]
+                self._tables.append(_in_memory("unwind", target.tables) if target.tables else -1)
+                if target.tables:
+                    command += ["--tables", f"/proc/self/fd/{self._tables[-1]}"]
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE if "--control" in arguments else subprocess.DEVNULL,
@@ -70,8 +71,8 @@ class RecorderChild:
             self._close_tables()
             raise
         finally:
-            for plan in plans:
-                os.close(plan)
+            for descriptor in plans:
+                os.close(descriptor)
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._pipe = LiveStream(os.dup(self._process.stdout.fileno()), len(others))
@@ -219,6 +220,10 @@ class ServerPart(ChildPart):
 def _in_memory(name: str, content: bytes) -> int:
     """A descriptor of a file that is only in memory."""
     descriptor = os.memfd_create(f"tlstax-{name}", os.MFD_CLOEXEC)
-    with open(os.dup(descriptor), "wb") as file:
-        file.write(content)
+    try:
+        with open(os.dup(descriptor), "wb") as file:
+            file.write(content)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor

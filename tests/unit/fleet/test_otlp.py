@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from tlstax import ExitCode, TlstaxError
@@ -120,6 +121,28 @@ def test_a_server_that_refuses_is_told_once_and_tried_again(
     until(lambda: collector.requests)
     push.close()
     assert ["cannot be sent" in said[0], "again" in said[1], len(said)] == [True, True, 2]
+
+
+def test_an_exporter_that_raises_is_told_once_and_tried_again(
+    servers: ServerCounters, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some versions of it do, where their second attempt fails."""
+    said: list[str] = []
+    tried: list[int] = []
+    export = OTLPMetricExporter.export
+
+    def failing(*given: Any, **named: Any) -> Any:
+        tried.append(1)
+        if len(tried) < 4:
+            raise ConnectionError("Authorization: a password")
+        return export(*given, **named)
+
+    monkeypatch.setattr(OTLPMetricExporter, "export", failing)
+    push = OtlpPush(servers, endpoint_of(collector.address), "db1", 0.1, said.append)
+    until(lambda: len(tried) >= 4 and collector.requests)
+    push.close()
+    assert ["ConnectionError" in said[0], "again" in said[1], len(said)] == [True, True, 2]
+    assert "password" not in said[0]
 
 
 def test_an_answer_without_an_end_fills_no_memory(

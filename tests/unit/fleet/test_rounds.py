@@ -230,18 +230,21 @@ def test_a_file_of_hosts_that_is_missing_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("letter", ["d", "\u00fc"])
-def test_a_host_whose_name_no_file_can_have_costs_its_line(
+def test_a_host_whose_name_no_data_set_can_have_costs_its_line_and_is_not_recorded(
     letter: str, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     long = letter * 250
-    hosts = hosts_file(tmp_path, f"{long}\ndb1\ndead1\n")
+    no_file = letter * 190
+    hosts = hosts_file(tmp_path, f"{long}\n{no_file}\ndb1\ndead1\n")
     data = tmp_path / "data"
     command = ["fleet", "record", "--hosts", str(hosts), "--name", "mysqld", "--data", str(data)]
     assert main([*command, "--for", "1s", "--parallel", "1"]) == ExitCode.TARGET
     lines = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
     assert lines["db1"] == "recorded"
+    assert lines[no_file] == "recorded"
     assert "is too long" in lines[long]
     assert "dead1" in lines
+    assert long not in log.read_text()
 
 
 def test_a_data_set_that_is_gone_costs_lines_and_the_round_ends_in_words(

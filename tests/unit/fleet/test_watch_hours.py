@@ -20,7 +20,7 @@ from tlstax.analysis.fleet.continuous.triggers import Fired, Triggers
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.rollup.intervals import Sums
 from tlstax.analysis.fleet.rollup.recording import Recording
-from tlstax.analysis.fleet.store import parquet_files
+from tlstax.analysis.fleet.store import compaction, parquet_files
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.printable import output_error
 from tlstax.tests.watched_rows import NOON_NS, Watching, by_window
@@ -96,6 +96,22 @@ def test_what_fired_is_a_finding_beside_the_others(
     assert len(found) == 1 + len(rolled.rows["1h"][columns.Finding])
     assert watching.counters.triggers["trigger-closure"] == 1
     assert watching.said[0] == "trigger-closure: The ledger has 80 %."
+
+
+def test_what_an_hour_explains_joins_triggers_that_were_compacted(
+    demo_tables: Tables,
+    rolled: RolledUp,
+    capture: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rollups, "Triggers", Once)
+    watching = watched(tmp_path / "data", demo_tables, capture)
+    assert compaction.compact(tmp_path / "data").left_out == []
+    watching.sink.close()
+    assert compaction.compact(tmp_path / "data").left_out == []
+    found = table(tmp_path / "data", columns.Finding)
+    assert len(found) == 1 + len(rolled.rows["1h"][columns.Finding])
 
 
 def test_a_full_disk_delays_what_an_hour_explains(

@@ -201,6 +201,17 @@ def test_another_key_changes_the_handshakes_that_make_a_signature(resumed: float
     assert saved * 0.95 < low < high < saved * 1.1 + warmth
 
 
+def test_who_has_the_key_needs_no_costs_of_it() -> None:
+    """It was a KeyError: the key was given, and the costs have only other ones."""
+    costs = [replace(COSTS, keys={"rsa:2048": COSTS.keys["rsa:2048"]})]
+    wish = Wish(key="ec:p256", present_key="ec:p256", pool=20)
+    found, chosen, ends = predict(fleet(3), wish, costs)
+    assert (found.why, found.keys, chosen) == ([""] * 3, ["ec:p256"] * 3, [0, 1, 2])
+    _, _, pooled = predict(fleet(3), Wish(pool=20), [])
+    assert np.array_equal(ends.low, pooled.low)
+    assert np.array_equal(ends.high, pooled.high)
+
+
 def test_costs_without_any_key_identify_none() -> None:
     with pytest.raises(TlstaxError, match="key cannot be identified"):
         predict(fleet(1), Wish(key="ec:p256"), [replace(COSTS, keys={})])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The static recorder as a child: what stays open if it cannot be started; several servers."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -35,6 +36,21 @@ def test_nothing_stays_open_when_it_cannot_be_started(
     monkeypatch.setattr(child, "recorder_path", lambda: tmp_path / "absent")
     with pytest.raises(FileNotFoundError):
         RecorderChild("plan", b"tables", [], others=[ChildTarget("other", b"tables", [])])
+    assert not {path for path in open_files() if "tlstax-" in path}
+
+
+def test_nothing_stays_open_when_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tlstax watch` tries again and again."""
+    made = os.memfd_create
+
+    def create(name: str, flags: int) -> int:
+        if "unwind" in name:
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        return made(name, flags)
+
+    monkeypatch.setattr(os, "memfd_create", create)
+    with pytest.raises(OSError, match="Cannot allocate"):
+        RecorderChild("plan", b"tables", [])
     assert not {path for path in open_files() if "tlstax-" in path}
 
 

@@ -5,8 +5,10 @@ The engine is a stand-in here, because the point is the arithmetic between two l
 memory; tests/truth and tests/kernel use the real one.
 """
 
+from dataclasses import replace
 from typing import Any, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +31,7 @@ from tlstax.collectors.recording.programs.ledger_layout import (
 )
 from tlstax.collectors.recording.programs.views import ProcessReading, SlotView
 from tlstax.collectors.recording.stack_store import StackStore
+from tlstax.collectors.recording.thread_roles import ThreadRoles
 from tlstax.collectors.recording.tls_names import cipher_name, version_name
 from tlstax.tests.unit.recording.test_stack_store import Places
 
@@ -102,6 +105,13 @@ class StillEngine:
 
     def executed_ns(self) -> int:
         return 0
+
+    def span_of(self, view: SlotView) -> int:
+        del view
+        return 0
+
+    def recycle(self, index: int) -> None:
+        self.views = [view for view in self.views if view.index != index]
 
     def loss_counts(self) -> dict[str, int]:
         return {"healed": 0}
@@ -235,6 +245,22 @@ def test_a_wait_that_lost_its_stack_is_counted() -> None:
     assert cutter.cut(None)[1].losses == {}
     stacks = [row.user_stack_id for row in rows if isinstance(row, schema.OffcpuStack)]
     assert [stack is None for stack in stacks] == [False, True]
+
+
+@pytest.mark.parametrize("level", ["full", "handshake"])
+def test_a_thread_that_ended_is_forgotten_at_each_level(level: str) -> None:
+    """Servers end threads for weeks, and a budget keeps the ledger now and then only."""
+    engine, clocks = StillEngine(), StillClocks()
+    roles = ThreadRoles(engine, ())  # type: ignore[arg-type]
+    view = replace(slot({}, 100, "idle", "on_cpu"), role=0)
+    engine.views = [view]
+    cutter = windows.WindowCutter(engine, NoStacks(), roles, clocks=clocks)  # type: ignore[arg-type]
+    cutter.cut(None, 1000)
+    assert len(roles._known) == 1
+    engine.views = [replace(view, exited=True)]
+    cutter.cut(None, 2000, level)
+    assert not engine.views
+    assert not roles._known
 
 
 def test_buckets_touch_and_stay_narrow() -> None:

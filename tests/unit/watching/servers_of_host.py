@@ -37,7 +37,7 @@ class Host:
         self.made: dict[int, Marks] = {}  # how servers were started
         self.ended: set[int] = set()
         self.windows: dict[int, list[list[Row] | str]] = {}  # of each pid, and how it ended
-        self.refusals: dict[int, list[TlstaxError | None]] = {}
+        self.refusals: dict[int, list[TlstaxError | OSError | None]] = {}
         self.running: set[int] = set()
         self.stray: set[int] = set()  # numbers whose streams go on without a session
         self.unstarted: list[Exception | None] = []  # recorders that cannot be started

@@ -36,9 +36,11 @@ class Host:
         self.fd, self._wakes = os.pipe()
         self.pids: list[list[int]] = []  # at each look
         self.windows: list[list[list[Row] | str]] = []  # of each recorder, and how it ended
-        self.refusals: list[TlstaxError | None] = []
+        self.refusals: list[TlstaxError | OSError | None] = []
+        self.unstarted: list[OSError | None] = []  # recorders that cannot be started
         self.running: set[int] = set()
         self.did: list[str] = []
+        self.settled_after: list[str] = []  # what was done last
         self.arguments: list[str] = []
         self.clocks: Callable[[Any], BothClocks] | None = None
         self.status = 0
@@ -90,7 +92,7 @@ class Host:
         self.did.append("detached")
 
     def settle(self) -> None:
-        raise AssertionError("it is for servers that have gone")
+        self.settled_after.append(self.did[-1] if self.did else "")
 
     def close(self) -> None:
         raise AssertionError("whoever opened it closes it")
@@ -149,6 +151,11 @@ def target(pid: int) -> schema.Target:
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+    return host_of(monkeypatch)
+
+
+def host_of(monkeypatch: pytest.MonkeyPatch) -> Host:
+    """One without servers."""
     made = Host()
     for name in ("pids_in_group", "program_of"):
         monkeypatch.setattr(watch, name, getattr(made, name))
@@ -156,6 +163,8 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
     def session(recorded: Any, arguments: Sequence[str], *rest: Any) -> Session:
         made.clocks = rest[-1]
+        if made.unstarted and (error := made.unstarted.pop(0)):
+            raise error
         return Session(made, recorded, arguments)
 
     monkeypatch.setattr(watch, "RecorderSession", session)
@@ -257,8 +266,8 @@ def test_a_recorder_is_detached_if_its_rows_are_not_taken(
         raise OSError
 
     monkeypatch.setattr(host, "begin", begin)
-    host.pids, host.windows = [[7], []], [[WINDOW]]
-    with pytest.raises(OSError):  # noqa: PT011 - any
+    host.running, host.pids, host.windows = {7}, [[7], []], [[WINDOW]]
+    with pytest.raises(TlstaxError, match="process 7 cannot be recorded"):
         run(host)
     assert host.did == ["detached"]
 

@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Small hours of a day that is over become one file, and every row is counted once even so."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from tlstax.analysis.fleet import columns
-from tlstax.analysis.fleet.columns import DAY_NS, HOUR_NS, TABLES, Row
+from tlstax.__main__ import main
+from tlstax.analysis.fleet import columns, ranking
+from tlstax.analysis.fleet.columns import DAY_NS, HOUR_NS, SECOND_NS, SHARED, TABLES, Row
 from tlstax.analysis.fleet.continuous.rotation import rotate
+from tlstax.analysis.fleet.host_sums import Span
+from tlstax.analysis.fleet.metrics import BY_NAME
+from tlstax.analysis.fleet.question import Question, moment
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.store import adding, compaction, parquet_files, selection
 from tlstax.analysis.fleet.store.layout import COMPACTED, Place
 from tlstax.analysis.rows.tables import Tables
+from tlstax.collectors.capture.schema import table_name
 from tlstax.tests.fleet_rows import renamed
 from tlstax.tests.watched_rows import NOON_NS, Watching, by_window
 
@@ -71,6 +77,61 @@ def test_a_span_inside_of_a_day_finds_its_file(data: Path) -> None:
     compaction.compact(data, LATER_NS)
     assert len(rows(data, columns.Interval, "1h", NOON_NS + HOUR_NS, NOON_NS + 2 * HOUR_NS)) == 5
     assert rows(data, columns.Interval, "1h", DAY + DAY_NS, DAY + 2 * DAY_NS) == []
+
+
+def test_a_question_without_times_has_all_of_a_merged_day(data: Path) -> None:
+    """The last hour that it knew of was the start of that day: 23 hours were missing."""
+    metric = BY_NAME["handshake_rate"]
+    hours = ranking.top(Question(data), metric, 5, "", "")
+    compaction.compact(data, LATER_NS)
+    assert Question(data).span() == Span(DAY, DAY + DAY_NS)
+    day = ranking.top(Question(data), metric, 5, "", "")
+    (before,), (after,) = hours.hosts, day.hosts
+    assert after.host == before.host
+    assert after.value == pytest.approx(before.value)
+    assert day.findings == hours.findings
+
+
+def counted(data: Path, capsys: Any, *words: str) -> dict[str, int]:
+    """The rows of each table that `fleet sql` sees."""
+    names = [*map(table_name, TABLES), "phase_bucket"]
+    query = " UNION ALL ".join(f"SELECT '{name}' AS t, COUNT(*) AS n FROM {name}" for name in names)
+    assert main(["fleet", "sql", query, "--data", str(data), "--json", "-", *words]) == 0
+    return {row["t"]: row["n"] for row in json.loads(capsys.readouterr().out)}
+
+
+@pytest.mark.parametrize("tier", ["1h", "1m"])
+def test_sql_of_some_hours_has_no_other_rows_of_their_day(
+    data: Path, capsys: Any, tier: str
+) -> None:
+    words = ["--tier", tier, "--from", moment(NOON_NS + HOUR_NS)]
+    words += ["--to", moment(NOON_NS + 3 * HOUR_NS)]
+    hours = counted(data, capsys, *words)
+    assert hours["interval"] >= 2
+    compaction.compact(data, LATER_NS)
+    assert list(data.glob(f"tier={tier}/table=interval/*/hour=24/*"))
+    day = counted(data, capsys, *words)
+    shared = {table_name(table) for table in SHARED}
+    assert {t: n for t, n in day.items() if t not in shared} == {
+        t: n for t, n in hours.items() if t not in shared
+    }
+    everything = counted(data, capsys, "--tier", tier)
+    assert all(day[table] == everything[table] for table in shared)
+    assert everything["phase_bucket"] > day["phase_bucket"] > 0
+
+
+def test_sql_begins_with_an_hour_and_ends_at_a_time(data: Path, capsys: Any) -> None:
+    def starts(*words: str) -> list[int]:
+        query = "SELECT DISTINCT start_wall_ns AS s FROM interval ORDER BY s"
+        of = ["--data", str(data), "--tier", "10s", "--json", "-"]
+        assert main(["fleet", "sql", query, *of, *words]) == 0
+        return [row["s"] for row in json.loads(capsys.readouterr().out)]
+
+    everything = starts()
+    last = everything[-1]
+    assert starts("--to", moment(last)) == everything[:-1]
+    of_hour = [one for one in everything if one >= last - last % HOUR_NS]
+    assert starts("--from", moment(last + 60 * SECOND_NS)) == of_hour
 
 
 def test_a_merge_that_was_killed_counts_nothing_twice(data: Path, tmp_path: Path) -> None:

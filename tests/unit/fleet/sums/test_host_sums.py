@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tlstax.analysis.fleet import columns, host_sums, location, metrics, ranking, terms
+from tlstax.analysis.fleet import columns, host_sums, location, metrics, peers, ranking, terms
 from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS
 from tlstax.analysis.fleet.engines.engine import Engine
 from tlstax.analysis.fleet.engines.opening import open_engine
@@ -238,3 +238,38 @@ def test_outliers_are_counted_and_shown_beyond_the_hosts_that_are_asked_for(day:
         Question(day), BY_NAME["tls_cpus"], hosts, values[70:], {}, most=3
     )
     assert (len(calm), none_far) == (3, 0)
+
+
+def far_hosts(day: Path, metric: metrics.Metric, usual: float, other: float) -> int:
+    """How many of 300 hosts are outliers where one has another value than all others."""
+    values = np.full(300, usual)
+    values[7] = other
+    hosts = [f"h{number:03d}" for number in range(300)]
+    return ranking._lines(Question(day), metric, hosts, values, {}, most=3)[1]
+
+
+def test_an_outlier_differs_by_more_than_what_does_not_count(day: Path) -> None:
+    """One failure in 100,000 handshakes was an outlier, where no other host had any."""
+    assert far_hosts(day, BY_NAME["failed_share"], 0.0, 1e-5) == 0
+    assert far_hosts(day, BY_NAME["failed_share"], 0.0, 0.021) == 1
+    assert far_hosts(day, BY_NAME["sign_ns"], 300e3, 330e3) == 0
+    assert far_hosts(day, BY_NAME["sign_ns"], 300e3, 350e3) == 1
+    found = ranking._finding_metric("cpu-wait")
+    assert far_hosts(day, found, 0.3, float(np.nextafter(0.3, 1))) == 0
+    assert far_hosts(day, found, 0.01, 0.02) == 1
+
+
+def test_a_host_is_no_outlier_among_its_peers_for_one_failure() -> None:
+    failed = {}
+    for share in (1e-5, 0.03):
+        by_name = {name: np.zeros(20) for name in metrics.needed(metrics.METRICS)}
+        by_name["handshakes"] += 100_000
+        by_name[metrics.seen("handshakes")] += 100_000
+        by_name["failed"][3] = share * 100_000
+        sums = host_sums.Sums([f"h{number}" for number in range(20)], [], by_name)
+        (failed[share],) = (
+            line.is_outlier
+            for line in peers._lines(sums, "h3")
+            if line.metric.name == "failed_share"
+        )
+    assert failed == {1e-5: False, 0.03: True}

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Rollups that cannot be written after their hour was compacted are counted once all the same."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tlstax.analysis.fleet import columns
+from tlstax.analysis.fleet.columns import TIERS
+from tlstax.analysis.fleet.continuous import rollups
+from tlstax.analysis.fleet.store import compaction, parquet_files
+from tlstax.analysis.rows.tables import Tables
+from tlstax.collectors.capture.printable import output_error
+from tlstax.tests.unit.fleet.test_watch_hours import Once, table
+from tlstax.tests.unit.fleet.test_watch_rollups import sums
+from tlstax.tests.watched_rows import Watching, by_window
+
+
+def room_for(count: int) -> Callable[..., int]:
+    """Writes so many files; then the disk is full."""
+    write, written = parquet_files.write, list[Path]()
+
+    def limited(path: Path, *rest: Any) -> int:
+        if len(written) >= count:
+            raise output_error(str(path), OSError(28, "No space left on device"))
+        written.append(path)
+        return write(path, *rest)
+
+    return limited
+
+
+@pytest.mark.parametrize("count", [0, 2, 5, 9])
+@pytest.mark.parametrize("is_over", [False, True])
+def test_no_tier_has_rows_twice(
+    demo_tables: Tables,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int,
+    is_over: bool,
+) -> None:
+    """Whether the hour goes on or is over by then."""
+    rows = by_window(demo_tables)
+    watching, whole = (Watching(tmp_path / name, demo_tables) for name in ("data", "whole"))
+    whole.all()
+    watching.take(rows[:35])
+    compaction.compact(tmp_path / "data")
+    with monkeypatch.context() as patched:
+        patched.setattr(parquet_files, "write", room_for(count))
+        if is_over:
+            watching.sink.detached()
+            watching.sink.settle()
+        watching.take(rows[35:60])
+    watching.take(rows[60:])
+    watching.end()
+    for tier in TIERS:
+        assert sums(tmp_path / "data", tier) == sums(tmp_path / "whole", tier)
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_triggers_wait_once_however_often_it_is_tried(
+    demo_tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_over: bool
+) -> None:
+    """Of more than eight the oldest would be lost."""
+    monkeypatch.setattr(rollups, "Triggers", Once)
+    watching, rows = Watching(tmp_path / "data", demo_tables), by_window(demo_tables)
+    watching.take(rows[:15])
+    compaction.compact(tmp_path / "data")
+    with monkeypatch.context() as patched:
+        patched.setattr(parquet_files, "write", room_for(0))
+        watching.take(rows[15:])
+        if is_over:
+            watching.sink.detached()
+            watching.sink.settle()
+            watching.sink.settle()
+        assert len(watching.sink._explained._unwritten) == 1
+    watching.end()
+    assert len(table(tmp_path / "data", columns.Finding)) == 1
