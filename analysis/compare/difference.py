@@ -75,7 +75,7 @@ def compare_pair(
     reasons = selections.too_few(
         [side.size for side in both],
         [before.label, after.label],
-        both[0].units.name if by_driver else "windows",
+        "windows" if both[0].units.is_serial else both[0].units.name,
     )
     if reasons:
         return _refused(before, after, unit, reasons)

@@ -15,7 +15,7 @@ from tlstax.analysis.compare import rounds
 from tlstax.analysis.compare.rounds import COLUMNS, ArmRounds
 from tlstax.analysis.compare.selections import UNITS, RecordingSelection
 from tlstax.analysis.compare.waterfall_steps import BESIDE
-from tlstax.analysis.rows import coverage, ledger, round_units
+from tlstax.analysis.rows import coverage, ledger, round_units, window_units
 from tlstax.analysis.rows.tables import Tables
 from tlstax.analysis.statistics import units as units_of
 from tlstax.analysis.statistics.units import Floats, Units
@@ -98,7 +98,8 @@ def _replicates(
     *,
     by_driver: bool,
 ) -> Replicates:
-    tables = coverage.scale(side.tables)
+    shakes_in = coverage.HANDSHAKE_LEVELS if by_driver else LEDGER_LEVELS
+    tables = coverage.scale(side.tables, shakes_in=shakes_in)
     stacks = Stacks(tables.frames, tables.stacks)
     sums = ledger.by_window(tables.ledger)
     counts = count_samples(tables.samples, stacks, taxonomy)
@@ -109,36 +110,24 @@ def _replicates(
         rows = rounds.rows_of_windows(tables, {run.run_id: of.unit_of[run.round] for run in runs})
         units = of.units
     else:
-        rows = _blocks(side)
-        arm = _of_windows(rows, tables, sums, counts, UNITS[unit])
-        units = units_of.blocks(len(arm.operations))
+        ledgers = [one for one in side.tables.windows if one.level in LEDGER_LEVELS]
+        found = window_units.of_group(side.group, ledgers)
+        rows, units = found.unit_of, found.units
+        arm = _of_windows(rows, units.count, tables, sums, counts, UNITS[unit])
     weights = units_of.unit_weights(units.count)
     return Replicates(side, tables, stacks, sums, counts, rows, arm, units, weights)
 
 
-def _blocks(side: RecordingSelection) -> dict[int, int]:
-    """The block of each window with a ledger."""
-    ordered = sorted(
-        (
-            window
-            for window in side.tables.windows
-            if window.window_id in side.group.window_ids and window.level in LEDGER_LEVELS
-        ),
-        key=lambda window: window.start_ns,
-    )
-    numbers = units_of.block_numbers([window.end_ns - window.start_ns for window in ordered])
-    return {window.window_id: number for window, number in zip(ordered, numbers, strict=True)}
-
-
 def _of_windows(
     rows: Mapping[int, int],
+    size: int,
     tables: Tables,
     sums: Mapping[int, ledger.Totals],
     counts: Mapping[int, Counts],
     phase: str,
 ) -> ArmRounds:
     """A recording without a driver: an operation takes what the server's threads took for it."""
-    arm = rounds.empty(max(rows.values(), default=-1) + 1)
+    arm = rounds.empty(size)
     rounds.add_windows(arm, rows, sums, counts)
     for count in tables.phase_counts:
         if count.phase == phase and count.window_id in rows:

@@ -59,6 +59,14 @@ class RecordingSelection:
         """How often each phase ended."""
         return operations.phase_counts(self.tables.phase_counts, self.group.window_ids)
 
+    @property
+    def ledger_counts(self) -> dict[str, int]:
+        """The same in windows with a ledger: of others, handshakes are counted and commands not."""
+        levels = {one.window_id for one in self.tables.windows if one.level in LEDGER_LEVELS}
+        return operations.phase_counts(
+            self.tables.phase_counts, levels & set(self.group.window_ids)
+        )
+
 
 def matching(tables: Tables, wanted: str) -> list[Group]:
     """The groups that a selection names: an arm, a scenario, driver/scenario/arm or a part of it.
@@ -184,7 +192,7 @@ def _load(side: RecordingSelection) -> str:
 def _other_mix(before: RecordingSelection, after: RecordingSelection, unit: str) -> list[str]:
     """Differences of load between two servers without a driver."""
     phase = UNITS[unit]
-    counts = [side.phase_counts for side in (before, after)]
+    counts = [side.ledger_counts for side in (before, after)]
     found = [
         f"no common operation: {text}" for side in (before, after) for text in uncounted(side, unit)
     ]
@@ -202,7 +210,7 @@ def _other_mix(before: RecordingSelection, after: RecordingSelection, unit: str)
 
 def uncounted(side: RecordingSelection, unit: str) -> list[str]:
     """A reason if the operation never occurred."""
-    return [] if side.phase_counts.get(UNITS[unit]) else [f"no {unit} was seen in {side.label}"]
+    return [] if side.ledger_counts.get(UNITS[unit]) else [f"no {unit} was seen in {side.label}"]
 
 
 def _arms(before: RecordingSelection, after: RecordingSelection) -> list[str]:
@@ -247,7 +255,12 @@ def cautions(
         found.append(
             f"Different routes to the server: {' and '.join(r or 'direct' for r in routes)}."
         )
-    if not by_driver:
+    if before.group.runs and after.group.runs and not by_driver:
+        found.append(
+            f"A {unit} is what the server counted, not an operation of the driver: it is not "
+            "verified that both sides had the same load."
+        )
+    elif not by_driver:
         found.append(
             f"No driver made the load: a {unit} is what the server counted, and tlstax cannot "
             "verify that both sides had the same load."

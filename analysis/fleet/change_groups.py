@@ -231,12 +231,22 @@ def change_text(line: MetricChange) -> str:
     return quantities.plain(f"{line.metric.label}: {ends} ({f'{factor} {bounds}'.strip()})")
 
 
-def sentence(host_count: int, groups: Sequence[ChangeGroup], lines: Sequence[MetricChange]) -> str:
-    """The answer for two times."""
+def sentence(
+    host_count: int,
+    groups: Sequence[ChangeGroup],
+    lines: Sequence[MetricChange],
+    *,
+    is_judged: bool,
+) -> str:
+    """The answer for two times; `is_judged`: hosts were, one by one."""
     named = {host for one in groups if one.kind != "network" for host in one.hosts}
     text = f"{len(named):,} of {host_count:,} hosts changed"
     text += " more than the others" if has_common(host_count) else ""
     parts = [part for one in groups if (part := one.summary)]
+    if not parts and not is_judged:
+        return f"No host could be judged by itself. {groups_sentence(lines)}"
+    if not parts and not has_common(host_count):
+        return f"No change of a single host was seen. {groups_sentence(lines)}"
     if not parts:
         return f"{text.replace('0 of', 'None of', 1)}. {groups_sentence(lines)}"
     return f"{text}: {'; '.join(parts)}."

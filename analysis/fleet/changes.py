@@ -36,7 +36,7 @@ _NOTE: Final = (
 )
 _NOTE_COMMON: Final = (
     f", less the change that all hosts have in common, in periods in which {LEAST_UNITS} hosts or "
-    "more have a value"
+    "more have a value (metrics that fewer have: as they are)"
 )
 _NOTE_ALONE: Final = (
     f"; what all hosts have in common is not subtracted, as that takes {LEAST_UNITS} hosts"
@@ -96,7 +96,7 @@ def between_times(
         question.scope(whole, tier, len(both), left_out),
         _span_text(before),
         _span_text(after),
-        change_groups.sentence(len(both), [*groups, *nets], lines),
+        change_groups.sentence(len(both), [*groups, *nets], lines, is_judged=is_judged),
         _note(len(both), period_ns, is_judged=is_judged, with_load=with_load),
         lines,
         [*groups, *nets],
@@ -215,8 +215,9 @@ def _apart(values: Floats) -> Floats:
     """Each host's values less the median of all hosts in the same period, if they are many.
 
     NaN in periods in which few of them have a value: what is subtracted would be their own change.
+    A metric that few have in each period is judged as it is.
     """
-    if not change_groups.has_common(len(values)):
-        return values
     is_known = np.isfinite(values).sum(axis=0) >= LEAST_UNITS
+    if not is_known.any():
+        return values
     return values - np.where(is_known, many.medians(values.T), np.nan)

@@ -117,9 +117,11 @@ class Question:
         return [text]
 
     def _with_intervals(self, span: Span, tier: str) -> set[str]:
-        """The hosts that have intervals of a tier in a span."""
+        """The hosts that have intervals of a tier in a span, one that began before it, too."""
+        step_ns = TIERS[tier] * SECOND_NS
+        span = Span(span.start_wall_ns - span.start_wall_ns % step_ns, span.end_wall_ns)
         files, folder = location.select(self.data, tier, (columns.Interval,), span)
-        with open_engine(self.engine, files, folder) as engine:
+        with open_engine("duckdb", files, folder) as engine:
             found = engine.query(f"SELECT DISTINCT host FROM interval WHERE {span.condition}")
         return set(found["host"].to_pylist())
 

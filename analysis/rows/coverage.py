@@ -136,13 +136,17 @@ def _with_fragments(
     return found
 
 
-def scale(tables: Tables) -> Tables:
-    """The tables with times and counts of the ledger scaled to the whole recording."""
+def scale(tables: Tables, *, shakes_in: Collection[str] = HANDSHAKE_LEVELS) -> Tables:
+    """The tables with times and counts of the ledger scaled to the whole recording.
+
+    `shakes_in`: levels of windows whose handshakes are counted. Who adds up windows with a ledger
+    alone passes LEDGER_LEVELS: then these stand for the others' handshakes, too.
+    """
     seen = cover(tables.windows, LEDGER_LEVELS)
     if seen.is_whole:
         return tables
     weights = seen.weights
-    shakes = cover(tables.windows, HANDSHAKE_LEVELS).weights
+    shakes = cover(tables.windows, shakes_in).weights
     return dataclasses.replace(
         tables,
         ledger=[

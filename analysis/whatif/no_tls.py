@@ -13,7 +13,6 @@ from typing import Final
 
 import numpy as np
 
-from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.classify.taxonomy import Taxonomy, builtin
 from tlstax.analysis.compare import replicates, selections
 from tlstax.analysis.compare.replicates import Replicates
@@ -23,12 +22,11 @@ from tlstax.analysis.compare.waterfall_steps import sampled_step
 from tlstax.analysis.model.tables import Measure
 from tlstax.analysis.model.whatif import NO_TLS, PREDICTION_VERSION, Forecast, Prediction
 from tlstax.analysis.quantities import share_text, time_text
-from tlstax.analysis.rows import coverage, ledger
 from tlstax.analysis.statistics.medians import has_interval
 from tlstax.analysis.statistics.sources import ErrorSources
 from tlstax.analysis.statistics.units import Floats
-from tlstax.analysis.whatif import flow_records, forecast, recorded
-from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
+from tlstax.analysis.whatif import flow_records, forecast, recorded, refusals
+from tlstax.analysis.whatif.refusals import Whole
 
 BY_LEDGER: Final = "by the ledger"
 TLS_RECORDS: Final = ("record_cipher", "record_digest", "record_stitched", "record_protocol")
@@ -47,12 +45,6 @@ OF_SAMPLES: Final = (
     "At level flow, commands are split into reading, executing and answering by their CPU samples: "
     "TLS in records may be a third less, or twice as much."
 )
-LEAST_SAMPLES: Final = 200
-"""CPU samples in records below which encrypting is not told from copying, ..."""
-SMALL_RECORDS: Final = 0.05
-"""... unless records take less than this share of the CPU time, ..."""
-SMALL_COMMANDS: Final = 0.2
-"""... at level flow with all else that commands do."""
 WIDEST: Final = 0.2
 """Largest half-width of a usable interval, as a share of what TLS costs."""
 
@@ -132,12 +124,15 @@ def recording(
     if refuses:
         recorded.refuse(side, unit, by_driver=by_driver)
     if refuses and not was_split:
-        _refuse_levels(side)
+        refusals.refuse_levels(side)
     base = replicates.of_side(_computing(side), unit, rules, by_driver=by_driver)
     sources = ErrorSources({forecast.RECORDING: base.units})
-    parts = _costs(base, sources, was_split=was_split)
+    parts, whole = _costs(base, sources, was_split=was_split)
     if refuses:
-        _refuse_unknown(side, base, parts.now, parts.least, parts.samples, was_split=was_split)
+        refusals.refuse_unknown(
+            side, base, parts.now, parts.least, parts.samples, was_split=was_split
+        )
+        refusals.refuse_bursts(side, whole, parts.now, parts.least, sources)
     return Recording(side, base, sources, parts, unit, was_split)
 
 
@@ -177,36 +172,41 @@ def _computing(side: RecordingSelection) -> RecordingSelection:
     return replace(side, tables=replace(side.tables, ledger=kept))
 
 
-def _costs(base: Replicates, sources: ErrorSources, *, was_split: bool) -> Parts:
-    """The parts of an operation."""
+def _costs(base: Replicates, sources: ErrorSources, *, was_split: bool) -> tuple[Parts, Whole]:
+    """The parts of an operation; and of all units together."""
     costs = costs_of(base.arm, base.weights)
     at = {kind.name: index for index, kind in enumerate(COLUMNS)}
     groups = {kind.name: kind.group for kind in COLUMNS if kind.basis in ("exact", "sampled")}
 
+    def known_of(names: Iterable[str]) -> Floats:
+        steps = costs.steps_ns[:, [at[name] for name in names]]
+        known: Floats = np.where(np.isfinite(steps), steps, np.nan_to_num(steps[0])).sum(axis=1)
+        return known
+
     def sum_of(names: Iterable[str]) -> Floats:
         # Together, and then the middle of the units: a step that half of them lack has a middle
         # of nothing.
-        steps = costs.steps_ns[:, [at[name] for name in names]]
-        known = np.where(np.isfinite(steps), steps, np.nan_to_num(steps[0]))
-        return sources.rows_of(forecast.RECORDING, known.sum(axis=1))
+        return sources.rows_of(forecast.RECORDING, known_of(names))
 
-    shake = sum_of(name for name, group in groups.items() if group == "handshake")
-    records = sum_of(TLS_RECORDS)
-    rest = sum_of(
+    shakes = [name for name, group in groups.items() if group == "handshake"]
+    others = [
         name
         for name, group in groups.items()
         if group in ("server", "record", "measurement") and name not in TLS_RECORDS
-    )
+    ]
+    shake, records, rest = sum_of(shakes), sum_of(TLS_RECORDS), sum_of(others)
+    least_ns = float(known_of([*shakes, *TLS_RECORDS])[0])
+    whole = Whole(least_ns, least_ns + float(known_of(others)[0]))
     in_records = sum(
         count for phase, count in costs.sample_counts.items() if phase.startswith("record")
     )
     unknown = sum_of([UNKNOWN_RECORDS])
     if not was_split:
-        return Parts(shake, records, rest, unknown, in_records)
+        return Parts(shake, records, rest, unknown, in_records), whole
     unplaced, in_commands = _unplaced(base)
     unknown = unknown + sources.rows_of(forecast.RECORDING, unplaced)
     unsure = SPLIT_LESS, SPLIT_MORE
-    return Parts(shake, records, rest, unknown, in_records + in_commands, unsure)
+    return Parts(shake, records, rest, unknown, in_records + in_commands, unsure), whole
 
 
 def _unplaced(base: Replicates) -> tuple[Floats, int]:
@@ -273,54 +273,6 @@ def _sentence(line: Forecast, operation: str) -> str:
         f"Without TLS, {article} {operation} would cost {time_text(low)} to {time_text(high)} of "
         f"the server's CPU time ({bounds}) instead of {time_text(now)}: {claim}."
     )
-
-
-def _refuse_levels(side: RecordingSelection) -> None:
-    """Raises TlstaxError (CAPTURE) where reading and writing are not told from executing."""
-    counts = side.phase_counts
-    if counts.get("command", 0) and not counts.get("record_write", 0):
-        raise TlstaxError(
-            f"cannot tell what {side.label} would cost without TLS",
-            "it was recorded without the boundaries of records (--level command), so that "
-            "encrypting is not told from executing queries",
-            "Record at --level record or flow",
-            ExitCode.CAPTURE,
-        )
-
-
-def _refuse_unknown(
-    side: RecordingSelection,
-    base: Replicates,
-    now: Floats,
-    least: Floats,
-    samples: int,
-    *,
-    was_split: bool,
-) -> None:
-    """Raises TlstaxError (CAPTURE) without TLS, or with too few samples of what records do."""
-    totals = ledger.totals(coverage.scale(side.tables).ledger, side.group.window_ids)
-    cpu = ledger.on_cpu(totals)
-    shakes = sum(cpu.get(phase, 0) for phase in HANDSHAKE_PHASES)
-    if not shakes and (side.group.arm == "plaintext" or not float(least[0])):
-        raise TlstaxError(
-            f"{side.label} shows no TLS",
-            "it has no TLS handshake, and no CPU sample in ciphers or the TLS protocol",
-            "Choose its TLS arm, or record for longer",
-            ExitCode.CAPTURE,
-        )
-    # Of level flow, samples also tell how much of commands is records.
-    phases = ("record_read", "record_write", *(("command",) if was_split else ()))
-    records_ns = sum(cpu.get(phase, 0) for phase in phases)
-    share = records_ns / float(base.operations[0]) / float(now[0])
-    if samples < LEAST_SAMPLES and share > (SMALL_COMMANDS if was_split else SMALL_RECORDS):
-        raise TlstaxError(
-            f"cannot tell what {side.label} would cost without TLS",
-            f"{'commands' if was_split else 'records'} take {share_text(share)} of the CPU time, "
-            f"and {samples} CPU samples do not tell encrypting from copying there; "
-            f"{LEAST_SAMPLES} are needed",
-            "Record for longer, or with more samples a second (--hz)",
-            ExitCode.CAPTURE,
-        )
 
 
 def _assumptions(base: Replicates, now: Floats, least: Floats) -> list[str]:

@@ -9,6 +9,7 @@ wider than +-20 % is printed as it is, and is not called a prediction.
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -61,7 +62,7 @@ def predict(side: RecordingSelection, scenario: Scenario, costs: MicroCosts | No
         state = forecast.with_library(state, forecast.present(library, sources, forecast.LIBRARY))
     if costs is not None and (scenario.key is not None or scenario.resume is not None):
         used = _keys(scenario, costs)
-        state = _with_costs(state, scenario, costs, used)
+        state = _with_costs(state, scenario, costs, used, facts.resumed_share)
     flows = None
     if scenario.cipher is not None:
         cipher_change.require_suite(scenario.cipher, facts.tls_version)
@@ -92,7 +93,10 @@ def predict(side: RecordingSelection, scenario: Scenario, costs: MicroCosts | No
             *summary.costs_used(costs, used),
             *(cipher_change.costs_used(flows, *_record_costs(scenario, costs)) if flows else ()),
         ],
-        assumptions=summary.assumptions(base, scenario, costs, facts, flows),
+        assumptions=[
+            *summary.assumptions(base, scenario, costs, facts, flows),
+            *(text for one in (library, warm) if one and (text := summary.few_units(one))),
+        ],
     )
 
 
@@ -119,12 +123,17 @@ def _keys(scenario: Scenario, costs: MicroCosts) -> Used:
     return old, costs.keys[old], costs.keys[scenario.key or old]
 
 
-def _with_costs(state: State, scenario: Scenario, costs: MicroCosts, used: Used) -> State:
+def _with_costs(
+    state: State, scenario: Scenario, costs: MicroCosts, used: Used, resumed_share: float
+) -> State:
     _, old, new = used
     assert old is not None
     assert new is not None
     if scenario.key is not None:
-        state = forecast.with_key(state, costs, old, new)
+        # Only full handshakes have a signature, and send the certificate.
+        full = replace(state, handshakes=state.handshakes * (1 - resumed_share))
+        changed = forecast.with_key(full, costs, old, new)
+        state = replace(changed, handshakes=state.handshakes)
     if scenario.resume is not None:
         state = forecast.with_resumption(state, costs, new, scenario.resume)
     return state
@@ -261,7 +270,7 @@ def _forecast(
     reason = ""
     if is_wide:
         reason = why_wide or "the rounds of the recording or the models differ"
-    then = Measure(value, low, high, now.unit_count)
+    then = Measure(value, low, high, sources.least_count)
     return Forecast(name, label, now, then, measures, half, is_wide, reason)
 
 

@@ -5,13 +5,15 @@ import math
 from collections import Counter
 from typing import Final
 
+import numpy as np
+
 from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.classify.taxonomy import builtin
 from tlstax.analysis.compare import replicates, selections
 from tlstax.analysis.compare.replicates import Replicates
 from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.quantities import time_text
-from tlstax.analysis.rows import coverage, ledger
+from tlstax.analysis.rows import ledger
 from tlstax.analysis.whatif.summary import Facts
 from tlstax.collectors.capture.micro_costs import MicroCosts
 
@@ -54,9 +56,7 @@ def present_key(side: RecordingSelection, costs: MicroCosts) -> str:
 
     Raises TlstaxError (USAGE) if no measured kind is similar.
     """
-    totals = ledger.totals(coverage.scale(side.tables).ledger, side.group.window_ids)
-    shakes = side.phase_counts.get("handshake", 0)
-    sign_ns = totals.get(("sign", "on_cpu"), 0) / max(shakes, 1)
+    sign_ns = _signature_ns(side)
     near = sorted(
         (abs(math.log(max(sign_ns, 1.0) / key.sign.value_ns)), name)
         for name, key in costs.keys.items()
@@ -70,6 +70,24 @@ def present_key(side: RecordingSelection, costs: MicroCosts) -> str:
             ExitCode.USAGE,
         )
     return near[0][1]
+
+
+def _signature_ns(side: RecordingSelection) -> float:
+    """What a signature took: the middle of those of full handshakes, which light time has, too.
+
+    Without one, the CPU time of signatures in windows with a ledger by the handshakes there.
+    """
+    mine = side.group.window_ids
+    known = [
+        row.sign_ns
+        for row in side.tables.handshakes
+        if row.window_id in mine and row.outcome == "success" and not row.resumed
+        if row.sign_ns > 0
+    ]
+    if known:
+        return float(np.median(known))
+    totals = ledger.totals(side.tables.ledger, mine)
+    return totals.get(("sign", "on_cpu"), 0) / max(side.ledger_counts.get("handshake", 0), 1)
 
 
 def refuse(side: RecordingSelection, unit: str, *, by_driver: bool) -> None:

@@ -124,6 +124,18 @@ def _plain(cost: Cost | None) -> Measure | None:
     return Measure(cost.value_ns, cost.low_ns, cost.high_ns) if cost else None
 
 
+def few_units(other: Replicates) -> str:
+    """That a second recording has too few rounds or blocks for an interval; '': it has enough."""
+    if other.units.have_interval:
+        return ""
+    if other.size < 2:
+        return f"{other.side.label} has one round: how its rounds vary is not included."
+    return (
+        f"{other.side.label} has {other.size} {other.units.name}, too few for an interval: their "
+        "range is included."
+    )
+
+
 def assumptions(
     base: Replicates,
     scenario: Scenario,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What a watch does with the windows of a server: rollups, and captures of the last hours."""
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ STACKS_MOST: Final = (8192, 20_000)
 _WHY_UNKNOWN: Final = (
     "the function by which its TLS library gets the socket of a connection was not found"
 )
+_SHORTAGES: Final = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC)
 LEAST_CPUS: Final = 1.0
 """A server that uses less CPU is counted as using this much by the budget."""
 
@@ -151,11 +153,12 @@ class Outlet:
 
 
 def why_failed(pid: int, error: TlstaxError | OSError) -> TlstaxError:
-    """Why a process is not recorded: an OSError is a host without room for what that needs."""
+    """Why a process is not recorded, also where the host has no room for what that needs."""
     if isinstance(error, TlstaxError):
         return error
     what, why = f"process {pid} cannot be recorded", error.strerror or str(error)
-    return TlstaxError(what, why, SHORTAGE, ExitCode.HOST)
+    is_shortage = error.errno in _SHORTAGES
+    return TlstaxError(what, why, SHORTAGE if is_shortage else "Mend that", ExitCode.HOST)
 
 
 def how_it_ended(ending: str, status: int, said: str) -> str:

@@ -102,12 +102,11 @@ class Watch:
         """Record one process to its end; False if no other is to be recorded."""
         begun_ns = monotonic_ns()
         try:
-            ending = self._record(self._attached(pid))
-        except (TlstaxError, OSError) as error:
-            why = why_failed(pid, error)
+            ending = self._record(self._begun(pid))
+        except TlstaxError as error:
             if not self._was_attached and self._is_there(pid):
-                raise why from None
-            ending = str(why).removesuffix(".")
+                raise
+            ending = str(error).removesuffix(".")
         release()
         if self._stop.requested:
             return False
@@ -124,6 +123,13 @@ class Watch:
     @staticmethod
     def _is_there(pid: int) -> bool:
         return program_of(pid) != "another program"
+
+    def _begun(self, pid: int) -> RecorderSession:
+        """Attach to a process. Raises TlstaxError, also for a host without room for that."""
+        try:
+            return self._attached(pid)
+        except OSError as error:
+            raise why_failed(pid, error) from None
 
     def _attached(self, pid: int) -> RecorderSession:
         """Attach to a process. What was prepared is not kept: its tables alone take 1.5 MB."""

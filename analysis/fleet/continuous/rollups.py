@@ -261,7 +261,9 @@ class Rollups:
         try:
             newest_ns = newest_before(self._to.data, self._to.host, wall_ns - DAY_NS)
         except TlstaxError:
-            newest_ns = 0  # it cannot be read now
+            self._clock_set_ns = now_ns
+            self._tell("what was written before cannot be read: nothing is removed for a day")
+            return
         most_ns = max(int(self._to.keep_s * SECOND_NS), 2 * DAY_NS)
         if newest_ns is not None and newest_ns < wall_ns - most_ns:
             self._clock_set_ns = now_ns

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """All rows of the data set that one capture makes."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ def read(path: Path, host: str = "", cluster: str = "") -> RolledUp:
 def roll_up(tables: Tables, path: str, host: str = "", cluster: str = "") -> RolledUp:
     """The same of a capture that was read."""
     of = identify(tables, path, host, cluster)
+    tables = _with_names(tables)
     counted = _count(tables)
     sums = intervals.sum_up(tables, of, counted.samples)
     found = _record_split(tables, counted)
@@ -55,6 +57,16 @@ def roll_up(tables: Tables, path: str, host: str = "", cluster: str = "") -> Rol
             if not intervals.is_sane(rows):
                 raise damaged(path, "its sums are beyond what a recording can hold")
     return RolledUp(of, made)
+
+
+def _with_names(tables: Tables) -> Tables:
+    """Without samples if no function has a name, as in a recording that was killed.
+
+    They would tell that none of the time in records is TLS's.
+    """
+    if tables.frames and all(frame.source == "none" for frame in tables.frames):
+        return replace(tables, samples=[])
+    return tables
 
 
 class _Counted(NamedTuple):
@@ -79,6 +91,7 @@ def explained(tables: Tables, of: Recording) -> dict[type[Row], list[Row]]:
 
     Those of `interval` have nothing but that: it belongs into rows of the shortest tier.
     """
+    tables = _with_names(tables)
     counted = _count(tables)
     made = _causes(tables, of, counted)
     found = _record_split(tables, counted)

@@ -126,9 +126,14 @@ def _remove_merged(data: Path, place: Place) -> None:
     span = (place.hour_wall_ns, place.end_wall_ns)
     outgrown: set[int] = set()
     with contextlib.suppress(UnreadableError):
-        held = recordings.extents(day, place.table, span) if files else {}
+        if not files:
+            return
+        parquet_files.check(day, place.table)
+        held = recordings.extents(day, place.table, span)
         for path in files:
             with contextlib.suppress(UnreadableError):
+                parquet_files.check(path, place.table)
+                parquet_files.bounds(path, place.table)
                 found = recordings.extents(path, place.table)
                 if not found.keys() <= held.keys():
                     continue

@@ -198,3 +198,16 @@ def test_samples_are_counted_once(demo_tables: Tables, monkeypatch: pytest.Monke
     monkeypatch.setattr(capture, "count_samples", counting)
     capture.roll_up(demo_tables, "demo.tlstax", "db1")
     assert len(calls) == 1
+
+
+def test_without_names_nothing_is_known_of_records(demo_tables: Tables) -> None:
+    """As of a recording that was killed before its functions were named."""
+    frames = [row._replace(symbol="[x+0x1]", source="none") for row in demo_tables.frames]
+    unnamed = dataclasses.replace(demo_tables, frames=frames)
+    made = capture.roll_up(unnamed, "demo.tlstax", host="db1")
+    whole = capture.roll_up(demo_tables, "demo.tlstax", host="db1")
+    for name in ("record_observed_ns", "record_crypto_ns"):
+        assert total(whole, "1h", columns.Interval, name) > 0
+        assert total(made, "1h", columns.Interval, name) == 0
+    for rolled in (whole, made):
+        assert total(rolled, "1h", columns.Ledger, "on_cpu_ns") > 0

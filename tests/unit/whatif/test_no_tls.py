@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tlstax import ExitCode, TlstaxError
@@ -15,7 +16,11 @@ from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.model.report import to_plain
 from tlstax.analysis.report.terminal import whatif as whatif_terminal
 from tlstax.analysis.rows import ledger, tables
-from tlstax.analysis.whatif import no_tls
+from tlstax.analysis.statistics.sources import ErrorSources
+from tlstax.analysis.statistics.units import Floats, blocks
+from tlstax.analysis.whatif import no_tls, refusals
+from tlstax.analysis.whatif.forecast import RECORDING
+from tlstax.analysis.whatif.refusals import Whole
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Ledger
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
@@ -152,3 +157,24 @@ def test_bounds_that_are_wide_are_measured_by_what_tls_costs(rows: tables.Tables
     assert "not predicted within ±20 % of what TLS costs, because what TLS costs" in text
     assert "± of TLS cost" in text
     assert "now predicted" not in text, "the middle of two bounds is no prediction"
+
+
+def test_bursts_are_refused(rows: tables.Tables) -> None:
+    """All handshakes in two of thirty blocks: the middle block has none, nor have its bounds."""
+    side = part(rows, "connect/tls")
+    sources = ErrorSources({RECORDING: blocks(30)})
+
+    def judge(shake_ns: Floats) -> None:
+        now_ns = shake_ns + 100_000.0
+        shakes, now = (
+            sources.rows_of(RECORDING, np.append([values.mean()], values))
+            for values in (shake_ns, now_ns)
+        )
+        whole = Whole(float(shake_ns.mean()), float(now_ns.mean()))
+        refusals.refuse_bursts(side, whole, now, shakes, sources)
+
+    judge(np.linspace(50_000.0, 60_000.0, 30))
+    burst = np.zeros(30)
+    burst[3:5] = 1_000_000.0
+    with pytest.raises(TlstaxError, match="TLS comes in bursts"):
+        judge(burst)

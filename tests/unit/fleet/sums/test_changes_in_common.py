@@ -50,14 +50,17 @@ def test_a_change_of_a_host_is_seen_though_it_often_works_alone() -> None:
     assert marked[0].change == pytest.approx(3, rel=0.05)
 
 
-def test_a_metric_that_few_hosts_have_names_none_of_them() -> None:
-    """What two hosts had in common was half of what one of them did."""
+def test_a_metric_that_few_hosts_have_is_judged_as_it_is() -> None:
+    """What two hosts had in common was half of what one of them did; others may be idle."""
     random = np.random.default_rng(5)
     sides = signatures(random, 12, 0), signatures(random, 12, 0)
     for side in sides:
         side.by_name["signed"][2:] = 0
     sides[1].by_name["sign_ns"][0] *= 3
-    assert changes.mark(*sides, with_load=False) == ([], False)
+    marked, is_judged = changes.mark(*sides, with_load=False)
+    assert is_judged
+    assert [(mark.row, mark.metric.name) for mark in marked] == [(0, "sign_ns")]
+    assert marked[0].change == pytest.approx(3, rel=0.05)
 
 
 def compared(profile: RolledUp, data: Path, host_count: int) -> FleetComparison:
@@ -97,3 +100,12 @@ def test_short_sides_are_not_judged_and_the_note_says_what_that_takes() -> None:
     few, many = (changes._note(n, HOUR_NS, is_judged=False, with_load=False) for n in (7, 8))
     assert "at least 8 periods of 10 s. Medians" in few
     assert "at least 8 periods of 10 s in which 8 hosts or more have a value. Medians" in many
+
+
+@pytest.mark.parametrize("count", [7, 8])
+def test_what_was_not_judged_is_not_told_to_have_stayed(count: int) -> None:
+    told = change_groups.sentence(count, [], [], is_judged=False)
+    assert told.startswith("No host could be judged by itself.")
+    seen = change_groups.sentence(count, [], [], is_judged=True)
+    few = "No change of a single host was seen."
+    assert seen.startswith(few if count == 7 else "None of 8 hosts changed more than the others.")

@@ -54,6 +54,14 @@ def test_every_question_tells_hosts_that_its_tier_lacks(data: Path) -> None:
         assert (scope.tier, scope.left_out) == ("10s", [told(span)])
 
 
+def test_intervals_that_began_before_a_span_count(data: Path) -> None:
+    """Of a part of a minute: those of a minute begin before it."""
+    span = Span(MIDDLE_NS + 10 * SECOND_NS, MIDDLE_NS + 50 * SECOND_NS)
+    question = Question(data, start_wall_ns=span.start_wall_ns, end_wall_ns=span.end_wall_ns)
+    scope = ranking.top(question, BY_NAME["sign_ns"], 3, "", "").scope
+    assert (scope.tier, scope.left_out) == ("10s", [told(span)])
+
+
 def test_each_side_of_a_comparison_tells_them(data: Path) -> None:
     found = changes.between_times(Question(data), *SIDES)
     assert found.scope.left_out == [told(side) for side in SIDES]
