@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""What `tlstax whatif` takes from recordings: the key by its signature; rounds, if there are few."""
+"""What `tlstax whatif` takes from recordings: the key by its signature, and how few rounds."""
 
 from dataclasses import replace
 
