@@ -103,6 +103,7 @@ def _replicates(
     stacks = Stacks(tables.frames, tables.stacks)
     sums = ledger.by_window(tables.ledger)
     counts = count_samples(tables.samples, stacks, taxonomy)
+    rows: Mapping[int, int]
     if by_driver:
         of = round_units.of_runs(side.group.runs, numbers)
         arm = rounds.gather(side.group, of.unit_of, tables, sums, counts)
