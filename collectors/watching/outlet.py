@@ -157,8 +157,8 @@ def why_failed(pid: int, error: TlstaxError | OSError) -> TlstaxError:
     if isinstance(error, TlstaxError):
         return error
     what, why = f"process {pid} cannot be recorded", error.strerror or str(error)
-    is_shortage = error.errno in _SHORTAGES
-    return TlstaxError(what, why, SHORTAGE if is_shortage else "Mend that", ExitCode.HOST)
+    advice = SHORTAGE if error.errno in _SHORTAGES else "Check what the error names"
+    return TlstaxError(what, why, advice, ExitCode.HOST)
 
 
 def how_it_ended(ending: str, status: int, said: str) -> str:
