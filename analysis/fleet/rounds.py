@@ -155,6 +155,7 @@ def _start(host: Host, wanted: Round, folder: Path) -> _Running:
             stdout=subprocess.DEVNULL,
             stderr=said,
             start_new_session=True,
+            env={**os.environ, "SSH_ASKPASS_REQUIRE": "never"},  # no window for each host
         )
     except BaseException:
         said.close()

@@ -183,7 +183,7 @@ def share_of(given: float | None, *, is_expensive: object) -> float | None:
 
 
 def remote_options(parser: argparse.ArgumentParser) -> None:
-    """Add --ssh, --sudo and --remote-dir."""
+    """Add --ssh, --sudo, --remote-dir and --remote-recorder."""
     from tlstax.collectors.remote.destination import directory_name, host_name
 
     group = parser.add_argument_group("on another host")
@@ -203,6 +203,12 @@ def remote_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="copy the recorder there instead of to memory-backed storage",
     )
+    group.add_argument(
+        "--remote-recorder",
+        type=_checked(directory_name),
+        metavar="FILE",
+        help="run this one, which is installed there, and copy none (docs/agentless.md)",
+    )
 
 
 def _checked(parse: Callable[[str], str]) -> Callable[[str], str]:
@@ -217,10 +223,17 @@ def _checked(parse: Callable[[str], str]) -> Callable[[str], str]:
 
 def require_ssh(options: argparse.Namespace) -> None:
     """Raise TlstaxError (USAGE) for an option that means nothing without --ssh."""
-    if not options.ssh and (options.sudo or options.remote_dir):
+    if not options.ssh and (options.sudo or options.remote_dir or options.remote_recorder):
         raise TlstaxError(
-            "--sudo or --remote-dir was given without --ssh",
+            "--sudo, --remote-dir or --remote-recorder was given without --ssh",
             "they are about another host",
             "Give --ssh HOST, too",
+            ExitCode.USAGE,
+        )
+    if options.remote_dir and options.remote_recorder:
+        raise TlstaxError(
+            "--remote-dir was given with --remote-recorder",
+            "a recorder that is installed there is not copied anywhere",
+            "Give one of them",
             ExitCode.USAGE,
         )

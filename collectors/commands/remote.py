@@ -194,7 +194,9 @@ def _opened(
     from tlstax.collectors.remote.destination import Destination
     from tlstax.collectors.remote.image import Image
 
-    destination = Destination(options.ssh, options.sudo, options.remote_dir or "")
+    destination = Destination(
+        options.ssh, options.sudo, options.remote_dir or "", options.remote_recorder or ""
+    )
     with (
         _interrupted_by_signals(),
         tempfile.TemporaryDirectory(prefix="tlstax-") as directory,

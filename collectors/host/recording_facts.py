@@ -4,8 +4,6 @@
 import os
 import time
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from tlstax import __version__
@@ -14,9 +12,6 @@ from tlstax.collectors.host.clock import monotonic_ns
 
 PRIVACY: Final = "no payload, SQL text, key, password or pointer is recorded"
 _NETWORKS: Final = "; of clients' addresses the first bits are, see client_networks"
-CRYPTO_FLAGS: Final = frozenset(
-    ("aes", "pclmulqdq", "sha_ni", "avx", "avx2", "avx512f", "vaes", "vpclmulqdq", "bmi2", "adx")
-)
 
 
 def recording_facts(engine: str, level: str, **further: object) -> list[schema.Meta]:
@@ -43,24 +38,3 @@ def privacy(facts: Mapping[str, object]) -> str:
 def new_recording_id() -> str:
     """What tells the captures of one recording of several servers from those of others."""
     return os.urandom(8).hex()
-
-
-def cpu_facts() -> dict[str, object]:
-    """The number of CPUs, and their features that matter to crypto."""
-    flags = cpu_field("flags").split()
-    return {
-        "cpu_count": os.cpu_count(),
-        "cpu_model": cpu_field("model name"),
-        "cpu_flags": " ".join(sorted(CRYPTO_FLAGS.intersection(flags))),
-    }
-
-
-def cpu_field(name: str) -> str:
-    """A field of the first CPU in /proc/cpuinfo, or `unknown`."""
-    with suppress(OSError):
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-        for line in text.splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == name:
-                return value.strip()
-    return "unknown"

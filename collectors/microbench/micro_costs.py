@@ -27,7 +27,7 @@ from tlstax.collectors.capture.micro_costs import (
     RecordCosts,
 )
 from tlstax.collectors.capture.order_statistics import median_bounds
-from tlstax.collectors.host.recording_facts import cpu_field
+from tlstax.collectors.host.cpu_facts import cpu_field
 from tlstax.collectors.microbench.cipher_costs import measure_records
 from tlstax.collectors.microbench.crypto_operations import CryptoOperations, _mapped, host_library
 

@@ -7,7 +7,6 @@ debug file that belongs to it, has no gap. The planner reports missing functions
 by name; this module covers all others.
 """
 
-import os
 from collections.abc import Sequence
 
 from tlstax import ExitCode, TlstaxError
@@ -18,7 +17,7 @@ from tlstax.collectors.binary.unwind_table import UnwindTable
 from tlstax.collectors.placement.detection import Detected, OpenObject
 from tlstax.collectors.placement.model import Missing
 from tlstax.collectors.process.symbols import stem
-from tlstax.collectors.process.target import Target
+from tlstax.collectors.process.target import Target, may_read_memory
 
 FULL = frozenset({"symtab", "buildid", "debuglink", "debugdata"})
 
@@ -70,7 +69,7 @@ def name_gaps(target: Target, detected: Sequence[Detected], role: str = "server"
         for entry in detected
         if entry.library.kind == "tls" and role == "server" and not entry.definition.accessors
     ]
-    if any(entry.definition.roles for entry in detected) and not _may_read(target):
+    if any(entry.definition.roles for entry in detected) and not may_read_memory(target):
         gaps.append(Missing("roles of threads", (), NO_ROLES))
     seen: set[OpenObject] = set()
     for found in sorted(detected, key=lambda entry: entry.library.kind != "tls"):
@@ -83,17 +82,6 @@ def name_gaps(target: Target, detected: Sequence[Detected], role: str = "server"
             text = f"{mapped.unreachable}. Its functions are neither timed nor named."
             gaps.append(Missing(f"names in {mapped.name}", (), text))
     return gaps
-
-
-def _may_read(target: Target) -> bool:
-    """Whether the kernel permits reading the process's memory; True if it has ended."""
-    try:
-        os.close(os.open(target.proc / str(target.pid) / "mem", os.O_RDONLY | os.O_CLOEXEC))
-    except PermissionError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def nothing_known(target: Target) -> TlstaxError:

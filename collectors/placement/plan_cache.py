@@ -5,11 +5,13 @@ A plan depends on the files of the process, the definitions, the rules and price
 on tlstax's own code. All of that is in its key: where something of it changes, there is no plan of
 that key, and the next run plans again. Files are told apart by build-id, or where they have none by
 inode, size and time; separate debug files, which name functions, by the folders that hold them.
+Files that other hosts sent are theirs alone: no plan of a process of this host is made of them.
 """
 
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +21,8 @@ from tlstax.collectors.host.kept_file import keep_file, read_kept
 from tlstax.collectors.host.probe_costs.prices import HostCosts
 from tlstax.collectors.placement.model import Limits, Plan
 from tlstax.collectors.placement.plan_text import NoFitError, from_text, in_order, text_of, to_text
-from tlstax.collectors.process.mappings import MappedObject
-from tlstax.collectors.process.target import Target
+from tlstax.collectors.process.mappings import PROC, MappedObject
+from tlstax.collectors.process.target import Target, may_read_memory
 from tlstax.probes.model import Level
 
 FOLDER: Final = "plans"
@@ -29,6 +31,7 @@ _ROOT: Final = Path(__file__).resolve().parents[2]
 _CODE: Final = (
     "collectors/binary", "collectors/host", "collectors/placement", "collectors/process", "probes",
 )  # fmt: skip
+_DECODERS: Final = ("iced_x86", "capstone")
 _DEBUG: Final = Path("usr/lib/debug")
 
 
@@ -43,7 +46,8 @@ def key_of(
     """What the plan of a process depends on, as one name. `definitions`: their files' contents."""
     digest = hashlib.sha256()
     of_files = (hashlib.sha256(content).hexdigest() for content in definitions)
-    for part in (*_code(), *of_files, text_of([level, role, host_costs, limits])):
+    of_process = [level, role, host_costs, limits, target.proc == PROC, may_read_memory(target)]
+    for part in (*_code(), *of_files, text_of(of_process)):
         digest.update(part.encode() + b"\0")
     for mapped in in_order(target.objects):
         digest.update("\0".join(_identity(target, mapped)).encode(errors="surrogateescape"))
@@ -86,8 +90,11 @@ def _path(key: str) -> Path:
 def _code() -> Iterator[str]:
     """The files of tlstax that planning runs."""
     for room in _CODE:
-        for path in sorted((_ROOT / room).glob("*.py")):
+        for path in sorted((_ROOT / room).rglob("*.py")):
             yield hashlib.sha256(path.read_bytes()).hexdigest()
+    for package in _DECODERS:  # which instructions they know; importing them takes longer
+        found = find_spec(package)
+        yield _state(Path(found.origin)) if found and found.origin else ""
 
 
 def _identity(target: Target, mapped: MappedObject) -> Iterator[str]:

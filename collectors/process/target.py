@@ -48,6 +48,17 @@ class Target:
         return next(entry for entry in self.objects if entry.path == self.exe)
 
 
+def may_read_memory(target: Target) -> bool:
+    """Whether the kernel permits reading the process's memory; True if it has ended."""
+    try:
+        os.close(os.open(target.proc / str(target.pid) / "mem", os.O_RDONLY | os.O_CLOEXEC))
+    except PermissionError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def open_target(pid: int, proc: Path = PROC) -> Target:
     """Read the program and mappings of process `pid`. TlstaxError if it cannot be a target."""
     process = _process(pid, proc)

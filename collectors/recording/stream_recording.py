@@ -13,7 +13,8 @@ from typing import BinaryIO, Self
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
-from tlstax.collectors.host.recording_facts import CRYPTO_FLAGS, privacy
+from tlstax.collectors.host.cpu_facts import CRYPTO_FLAGS
+from tlstax.collectors.host.recording_facts import privacy
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.proc_clocks import Clocks
 from tlstax.collectors.recording.programs.expected_cost import FLOOR_CPUS

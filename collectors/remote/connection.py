@@ -93,7 +93,8 @@ class Connection:
         self.stream: IO[bytes] = self._ssh.stdout
         self._frames = read_frames(self.stream, self._reading)
         try:
-            self._send(program)
+            if not destination.recorder:
+                self._send(program)
             self._greet()
         except BaseException:
             self.close()
@@ -153,7 +154,7 @@ class Connection:
             error = record("error", frame.content)
         except ValueError as damaged:
             return self._failure(f"it sent what no recorder sends: {damaged}")
-        known = {int(code) for code in ExitCode}
+        known = {int(code) for code in ExitCode if code}  # 0 is no error's
         code = int(error.exit_code) if int(error.exit_code) in known else ExitCode.FAILED
         text = visible(error.text.decode(errors="replace"))
         return TlstaxError(

@@ -30,6 +30,7 @@ class Destination:
     name: str  # [USER@]HOST, as ssh takes it
     sudo: bool = False  # whether the recorder, and nothing else, runs as root by `sudo -n`
     directory: str = ""  # where it is copied to; "": memory-backed storage
+    recorder: str = ""  # the one that is installed there, of which nothing is copied
 
     def command(self, script: str) -> list[str]:
         """ssh, running a script in the shell of the other host."""

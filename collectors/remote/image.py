@@ -6,6 +6,7 @@ in the cache, by build-id, and map_files leads there. Nothing that is received i
 of files are of a fixed list, links are only read, lengths are bounded, build-ids are compared.
 """
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -36,8 +37,11 @@ _FACT_NAME: Final = re.compile(
     r"|sys/fs/cgroup/(?!.*/\.\.?/)[^\0]+|boot/config-[\w.+~-]+",
     re.ASCII,
 )
+_IMPOSSIBLE: Final = re.compile(r"[\0-\x1f\x7f]|(^|/)\.{0,2}(/|$)")
+"""In the name of a text: what is no character of a path, and parts that lead elsewhere."""
 _LINK_NAME: Final = re.compile(r"proc/[0-9]{1,10}/(exe|root)", re.ASCII)
 _FACTS_BYTES_MOST: Final = 64 << 20
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class Image:
@@ -61,6 +65,12 @@ class Image:
     def add_process(self, pid: int, symbols: Iterable[str], tell: Tell) -> None:
         """A process, its files, its host, these functions of its kernel. Raises TlstaxError."""
         mappings = self._write(self._connection.ask(f"facts {' '.join([str(pid), *symbols])}"))
+        try:
+            self._add_files(pid, mappings, tell)
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def _add_files(self, pid: int, mappings: Iterable[Mapping], tell: Tell) -> None:
         files: dict[tuple[int, int, int], list[Mapping]] = {}
         for mapping, path in mappings:
             if mapping.inode:
@@ -122,21 +132,24 @@ class Image:
                     self._write_fact(frame)
                 else:
                     raise ValueError(f"frame {frame.type}")
-            except (ValueError, OSError) as error:
+            except OSError as error:
+                raise self._unwritable(error) from None
+            except ValueError as error:
                 raise self._strange(str(error)) from None
         return mappings
 
     def _write_fact(self, frame: Frame) -> None:
         name, text = _fact(frame)
         known = _FACT_NAME if frame.type == FACT else _LINK_NAME
-        if not known.fullmatch(name):
+        if not known.fullmatch(name) or _IMPOSSIBLE.search(name):
             raise ValueError(f"a text called {name}")
         path = self._directory / name
         if not path.parent.resolve().is_relative_to(self._directory.resolve()):
             raise ValueError(f"a text called {name}")  # links were received, too
         path.parent.mkdir(parents=True, exist_ok=True)
         if frame.type == FACT:
-            with path.open("ab") as file:
+            how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(path, how, 0o600), "ab") as file:
                 file.write(text)
         else:
             path.symlink_to(os.fsdecode(text))
@@ -184,6 +197,17 @@ class Image:
         if head.offset + len(part) > size_bytes:
             raise ValueError("a part beyond the end of its file")
         os.pwrite(to, part, head.offset)
+
+    def _unwritable(self, error: OSError) -> TlstaxError:
+        """The error of a text or file that cannot be kept here."""
+        if error.errno not in _NO_ROOM:  # a name that is too long, or that comes twice
+            return self._strange(str(error))
+        return TlstaxError(
+            f"cannot write {self._directory}",
+            error.strerror or str(error),
+            "Free some space there, or name another directory by TMPDIR",
+            ExitCode.IO,
+        )
 
     def _strange(self, what: str) -> TlstaxError:
         name = self._connection.destination.name

@@ -3,7 +3,8 @@
 
 The recorder is received into a file without a name, so that nothing is left if the line is cut
 meanwhile. It has a name for the moment in which sudo needs one: started with --remove-self it
-deletes itself first, and the shell's trap does so if it was not started.
+deletes itself first, and the shell's trap does so if it was not started. One that is installed
+there is run as it is.
 """
 
 import re
@@ -24,6 +25,11 @@ t=$(mktemp -d "$d/tlstax-XXXXXXXXXX") || fail "no directory can be made in $d"; 
 trap "rm -rf $t" EXIT; trap "exit 3" HUP INT TERM PIPE; \
 cat </proc/self/fd/3 >"$t/{name}" && chmod 500 "$t/{name}" && exec 3>&-; \
 {as_root}"$t/{name}" --serve --remove-self; exit $?"""
+_INSTALLED: Final = """\
+fail() {{ echo "tlstax: $1" >&2; exit 3; }}; \
+[ "$(uname -m)" = {machine} ] || fail "this host is $(uname -m), the recorder is for {machine}"; \
+[ -x {recorder} ] || fail "no {recorder} there that can be executed: write it by tlstax recorder"; \
+exec {as_root}{recorder} --serve"""
 _MEMORY: Final = "/dev/shm /run/user/$(id -u)"
 OTHER_MACHINE: Final = re.compile(r"this host is (\w+), the recorder is for \w+")
 _IS_MEMORY: Final = """grep -q "^[^ ]* $d \\(tmpfs\\|ramfs\\) " /proc/mounts"""
@@ -32,6 +38,9 @@ _IS_EXECUTABLE: Final = """! grep -q "^[^ ]* $d [^ ]* [^ ]*noexec" /proc/mounts"
 
 def script(destination: Destination, size_bytes: int, machine: str = "x86_64") -> str:
     """The script, which holds no single quote."""
+    as_root = "sudo -n " if destination.sudo else ""
+    if destination.recorder:
+        return _INSTALLED.format(machine=machine, recorder=destination.recorder, as_root=as_root)
     directory = destination.directory
     nowhere = (
         f"{directory} cannot be written"
@@ -46,5 +55,5 @@ def script(destination: Destination, size_bytes: int, machine: str = "x86_64") -
         size=size_bytes,
         machine=machine,
         name=NAME,
-        as_root="sudo -n " if destination.sudo else "",
+        as_root=as_root,
     )

@@ -17,11 +17,13 @@ from typing import Final, NamedTuple
 
 from tlstax import cache_directory
 from tlstax.collectors.host.kept_file import keep_file, read_kept
-from tlstax.collectors.process.mappings import MappedObject
+from tlstax.collectors.process.mappings import PROC, MappedObject
 from tlstax.collectors.unwinding.debug_frames import debug_file, identity
 from tlstax.collectors.unwinding.row_format import RULE_FORMAT, RULES_MOST
 
 FOLDER: Final = "unwind"
+ELSEWHERE: Final = "elsewhere"
+"""In the names of what is made of files that other hosts sent."""
 LAYOUTS_MOST: Final = 16
 _HEAD: Final = struct.Struct("<8sII")  # magic, version, CRC-32 of all that follows
 _COUNTS: Final = struct.Struct("<III")  # bytes of the JSON, rules, bytes of the words
@@ -55,7 +57,8 @@ def name_of(objects: Sequence[MappedObject], vdso: bytes, process: Path) -> str:
 
     `process`: the folder of the process in its host's proc, below which debug files are looked for.
     """
-    digest = hashlib.sha256(f"{code()}\0{hashlib.sha256(vdso).hexdigest()}".encode())
+    place = "" if process.parent == PROC else ELSEWHERE
+    digest = hashlib.sha256(f"{code()}{place}\0{hashlib.sha256(vdso).hexdigest()}".encode())
     for each in objects:
         if not each.build_id or not each.open_path:
             return ""

@@ -28,6 +28,7 @@ from tlstax.collectors.process.mappings import (
     root_of,
 )
 from tlstax.collectors.unwinding.layout_cache import (
+    ELSEWHERE,
     KeptLayout,
     Placed,
     keep_layout,
@@ -287,6 +288,8 @@ def _place(mapped: MappedObject, words: _Words, process: Path) -> Placed:
 
     debug = debug_file(mapped.build_id, process / "root")
     debug_identity = identity(debug)
+    if process.parent != PROC:  # of the file as another host sent it: no process here uses it
+        debug_identity += ELSEWHERE
     table = kept_table(mapped.build_id, debug_identity)
     if table is None:
         if not mapped.open_path:

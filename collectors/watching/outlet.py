@@ -9,7 +9,8 @@ from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture import schema
-from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
+from tlstax.collectors.host.cpu_facts import cpu_facts
+from tlstax.collectors.host.recording_facts import recording_facts
 from tlstax.collectors.process.control_groups import Group
 from tlstax.collectors.recording.by_recorder.session import RecorderSession
 from tlstax.collectors.recording.programs.expected_cost import budget_summary

@@ -18,7 +18,8 @@ from tlstax import TlstaxError
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.printable import output_error
 from tlstax.collectors.capture.writer import CaptureWriter
-from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
+from tlstax.collectors.host.cpu_facts import cpu_facts
+from tlstax.collectors.host.recording_facts import recording_facts
 from tlstax.collectors.recording.part_end import PartEnd
 from tlstax.collectors.watching import naming
 from tlstax.collectors.watching.naming import Naming

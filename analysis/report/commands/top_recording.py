@@ -142,7 +142,7 @@ def _as_of_attach(options: argparse.Namespace) -> list[str]:
     """The options that `tlstax attach` is given as they are."""
     words = ["--sudo"] if options.sudo else []
     words += ["--all"] if options.all else []
-    for name in ("level", "budget", "definitions", "ssh", "remote-dir"):
+    for name in ("level", "budget", "definitions", "ssh", "remote-dir", "remote-recorder"):
         value = getattr(options, name.replace("-", "_"))
         words += [f"--{name}", value] if value else []
     return words + [word for hazard in options.accept for word in ("--accept", hazard)]

@@ -20,6 +20,7 @@ from typing import Final
 
 from tlstax import TlstaxError, cache_directory
 from tlstax.collectors.capture.printable import visible
+from tlstax.collectors.host.cpu_facts import cpu_field
 from tlstax.collectors.host.executable import recorder_path
 from tlstax.collectors.host.features import HOST
 from tlstax.collectors.host.kept_file import keep_file, read_kept
@@ -32,7 +33,6 @@ from tlstax.collectors.host.probe_costs.prices import (
     price_of,
     unmeasured_note,
 )
-from tlstax.collectors.host.recording_facts import cpu_field
 
 FILE: Final = "prices.json"
 ELSEWHERE: Final = "prices"

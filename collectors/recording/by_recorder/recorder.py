@@ -16,7 +16,8 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import BUSY_SECONDS
 from tlstax.collectors.host.child import own_cpu_ns
 from tlstax.collectors.host.clock import cpu_used_ns, monotonic_ns
-from tlstax.collectors.host.recording_facts import cpu_facts, recording_facts
+from tlstax.collectors.host.cpu_facts import cpu_facts
+from tlstax.collectors.host.recording_facts import recording_facts
 from tlstax.collectors.process.target_fate import ended_error, require_same_program
 from tlstax.collectors.recording.by_recorder.peers import AllClocks, Peer, PeerRequest, PeerSet
 from tlstax.collectors.recording.by_recorder.ready_server import Share, make_ready

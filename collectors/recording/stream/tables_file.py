@@ -61,15 +61,16 @@ def usable_tables(pid: int, made: Addition | None) -> "GrowingTables | None":
 def tables_bytes(layout: Layout, words: bytes) -> bytes:
     """The file: `words` are those of the layout from the first one on."""
     placed = _usable(layout)
-    body = b"".join(
-        (
-            _COUNTS.pack(len(placed), len(layout.rules), len(words) // 4, 0),
-            *(_table(*each) for each in placed),
-            *layout.rules,
-            words,
-        )
+    parts = (
+        _COUNTS.pack(len(placed), len(layout.rules), len(words) // 4, 0),
+        *(_table(*each) for each in placed),
+        *layout.rules,
+        words,
     )
-    return _HEAD.pack(MAGIC, VERSION, zlib.crc32(body)) + body
+    checksum = 0
+    for part in parts:  # megabytes: they are copied once
+        checksum = zlib.crc32(part, checksum)
+    return b"".join((_HEAD.pack(MAGIC, VERSION, checksum), *parts))
 
 
 class GrowingTables:

@@ -55,6 +55,7 @@ class RemoteHost:
 
     def __init__(self, folder: Path, recorder: Path, python: str, name: str = "box") -> None:
         self.folder = folder
+        self.installed = folder / "installed/tlstax-recorder"
         folder.mkdir(mode=0o755)
         self._write_accounts(recorder)
         for file in ("host_key", "key"):
@@ -78,6 +79,9 @@ class RemoteHost:
         self._await_listening()
 
     def _write_accounts(self, recorder: Path) -> None:
+        self.installed.parent.mkdir(mode=0o755)
+        self.installed.write_bytes(recorder.read_bytes())
+        self.installed.chmod(0o755)
         home = self.folder / "home"
         home.mkdir()
         os.chown(home, USER_ID, USER_ID)
@@ -97,6 +101,7 @@ class RemoteHost:
             "Defaults use_pty\nroot ALL=(ALL) ALL\n"
             f"{USER} ALL=(root) NOPASSWD: sha256:{digest} /dev/shm/{command}\n"
             f"{USER} ALL=(root) NOPASSWD: sha256:{digest} {home}/{command}\n"
+            f"{USER} ALL=(root) NOPASSWD: {self.installed} --serve\n"
         )
         sudoers.chmod(0o440)
 

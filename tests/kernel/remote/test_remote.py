@@ -81,6 +81,21 @@ def test_another_folder_is_used_and_left_empty(
     assert [row.outcome for row in rows_of(capture, Handshake)] == ["success"] * HANDSHAKES
 
 
+def test_an_installed_recorder_is_run_and_stays(
+    attach: Attach, box: RemoteHost, capture: Path, recorded_server: "subprocess.Popen[bytes]"
+) -> None:
+    """By the line of sudoers that lets nobody exchange it."""
+    process = attach("--remote-recorder", str(box.installed))
+    (recorder,) = box.processes("tlstax-recorder")
+    assert os.readlink(f"/proc/{recorder}/exe") == str(box.installed)
+    serve(recorded_server)
+    process.send_signal(signal.SIGINT)
+    said(process, OK)
+    box.await_nothing_left(GONE_SECONDS)
+    assert box.installed.exists()
+    assert [row.outcome for row in rows_of(capture, Handshake)] == ["success"] * HANDSHAKES
+
+
 def test_no_python_runs_there_while_it_is_attached(attach: Attach, box: RemoteHost) -> None:
     """Nor anything else but the recorder and what carries its stream."""
     attach()

@@ -117,7 +117,11 @@ def test_what_attach_refuses_top_refuses(
     """In one sentence, with the exit status of attach."""
     for words, code, what in (
         (["top", "--ssh", "box", "--name", "no-such-name", "--once"], 3, "password is required"),
-        (["top", "--sudo", "1", "--once"], 2, "--sudo or --remote-dir was given without --ssh"),
+        (
+            ["top", "--sudo", "1", "--once"],
+            2,
+            "--sudo, --remote-dir or --remote-recorder was given without --ssh",
+        ),
     ):
         sudo = ["--sudo"] if "--ssh" in words else []
         sudoers = box.folder / "sudoers"

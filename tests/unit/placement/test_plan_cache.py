@@ -79,8 +79,12 @@ def test_what_a_plan_depends_on_is_in_its_key(
         key_of(target, CONTENTS[1:], Level.RECORD, "server", HostCosts(), NO_LIMITS),
         key_of(target, CONTENTS, Level.RECORD, "client", HostCosts(), NO_LIMITS),
         key_of(target, CONTENTS, Level.RECORD, "server", costs, NO_LIMITS),
+        key(replace(target, proc=Path("/elsewhere/proc"))),
     }
-    assert len(keys) == 7
+    assert len(keys) == 8, "that of files which another host sent is another, too"
+    with monkeypatch.context() as patched:
+        patched.setattr(plan_cache, "may_read_memory", lambda _target: False)
+        assert key(target) not in keys, "a plan without roles of threads says why"
     monkeypatch.setattr(plan_cache, "_code", lambda: iter(["another version"]))
     assert key(target) not in keys
 
@@ -97,6 +101,14 @@ def test_a_file_without_a_build_id_is_told_by_its_inode_and_time(
     assert key(target) == before
     file.write_bytes(b"22")
     assert key(target) != before
+
+
+def test_all_code_that_plans_is_in_the_key(repository: Path) -> None:
+    """Also that of rooms within rooms, such as prices, by which alternatives are chosen."""
+    named = len(list(plan_cache._code()))
+    rooms = ("binary", "host", "host/probe_costs", "placement", "process")
+    files = [path for room in rooms for path in (repository / "collectors" / room).glob("*.py")]
+    assert named == len(files) + len(list((repository / "probes").rglob("*.py"))) + 2
 
 
 @pytest.mark.parametrize(

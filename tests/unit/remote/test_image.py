@@ -2,14 +2,16 @@
 """What another host sends is not believed."""
 
 import ctypes
+import errno
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from tlstax import TlstaxError
+from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.process.file_images import kept_image
 from tlstax.collectors.process.mappings import read_maps
 from tlstax.collectors.recording.stream.definition import definition
@@ -40,11 +42,13 @@ def fact(name: str, text: bytes = b"x", kind: str = "FACT") -> Frame:
     return Frame(NUMBERS.number(kind), bytes(head) + name.encode() + text)
 
 
-def mapping(path: bytes = b"/usr/lib/libssl.so.3", build_id: bytes = BUILD_ID) -> Frame:
+def mapping(
+    path: bytes = b"/usr/lib/libssl.so.3", build_id: bytes = BUILD_ID, inode: int = 7
+) -> Frame:
     layout = NUMBERS.layout("mapping")
     whole = (ctypes.c_uint8 * 32).from_buffer_copy(build_id.ljust(32, b"\0"))
     entry = layout(
-        start=0x1000, end=0x2000, inode=7, path_bytes=len(path), build_id_bytes=len(build_id),
+        start=0x1000, end=0x2000, inode=inode, path_bytes=len(path), build_id_bytes=len(build_id),
         build_id=whole,
     )  # fmt: skip
     return Frame(NUMBERS.number("MAPPING"), bytes(entry) + path)
@@ -97,6 +101,54 @@ def test_no_text_is_written_elsewhere(tmp_path: Path, name: str) -> None:
         add(made)
     assert victim.read_bytes() == b""
     assert {path.name for path in tmp_path.iterdir()} == {"image", "victim"}
+
+
+@pytest.mark.parametrize("character", ["\n", "\r", "\x01", "\x7f"])
+def test_no_character_hides_where_a_name_leads(tmp_path: Path, character: str) -> None:
+    """A dot matches no line break: what follows one was not looked at."""
+    victim = tmp_path / "victim"
+    victim.touch()
+    name = f"sys/fs/cgroup/{character}/../../../../proc/17/exe"
+    made = image(tmp_path, [fact("proc/17/exe", bytes(victim), "LINK"), fact(name, b"EVIL")])
+    with pytest.raises(TlstaxError, match="sent what no recorder sends"):
+        add(made)
+    assert victim.read_bytes() == b""
+
+
+def test_a_text_is_not_written_through_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were its name let through."""
+    victim = tmp_path / "victim"
+    victim.touch()
+    monkeypatch.setattr("tlstax.collectors.remote.image._FACT_NAME", re.compile(".*"))
+    made = image(tmp_path, [fact("proc/17/exe", bytes(victim), "LINK"), fact("proc/17/exe")])
+    with pytest.raises(TlstaxError, match="sent what no recorder sends"):
+        add(made)
+    assert victim.read_bytes() == b""
+
+
+@pytest.mark.parametrize("path", [b"/usr/lib/libssl.so.3", b"/" + b"x" * 300])
+def test_mappings_that_no_process_has(tmp_path: Path, path: bytes) -> None:
+    """Two files at one address, or a name that is too long for a file."""
+    one, other = mapping(path, b""), mapping(path, b"", inode=8)
+    with pytest.raises(TlstaxError, match="sent what no recorder sends"):
+        add(image(tmp_path, [one, other], [file(0)], [file(0)]))
+
+
+def test_no_room_is_not_the_other_hosts_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for answers in ([fact("proc/17/maps")],), ([mapping(build_id=b"")], [file(9)]):
+        made = image(tmp_path / str(len(answers)), *answers)
+        with monkeypatch.context() as patched:
+            patched.setattr("os.ftruncate" if len(answers) > 1 else "os.open", full)
+            with pytest.raises(TlstaxError, match="Free some space") as refused:
+                add(made)
+        assert refused.value.exit_code == ExitCode.IO
 
 
 @pytest.mark.parametrize("name", ["proc/17/stat", "proc/self/exe", "sys/fs/cgroup/a", "machine"])

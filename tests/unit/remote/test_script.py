@@ -28,6 +28,25 @@ def test_the_program_runs_and_reads_what_follows(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_installed_one_is_run_as_it_is(tmp_path: Path) -> None:
+    installed = tmp_path / "tlstax-recorder"
+    destination = Destination("db1", recorder=str(installed))
+    command = destination.command(script(destination, 7))[-1]
+    assert "'" not in script(destination, 7)
+    assert "sudo -n" in script(Destination("db1", sudo=True, recorder=str(installed)), 7)
+    for word in ("absent", "there"):
+        done = subprocess.run(
+            ["sh", "-c", command], input=b"a request\n", capture_output=True, check=False
+        )
+        if word == "absent":
+            assert done.returncode == 3
+            assert f"no {installed} there that can be executed" in done.stderr.decode()
+            installed.write_bytes(STARTED)
+            installed.chmod(0o755)
+    assert done.stdout.decode() == f"{installed} --serve\n{installed}\na request\n"
+    assert list(tmp_path.iterdir()) == [installed]
+
+
 @pytest.mark.parametrize("received", [0, 1, len(STARTED) - 1])
 def test_a_line_that_is_cut_while_copying_leaves_nothing(tmp_path: Path, received: int) -> None:
     assert "the line was cut" in run(tmp_path, STARTED, STARTED[:received])

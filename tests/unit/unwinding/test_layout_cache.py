@@ -69,6 +69,7 @@ def test_what_a_layout_depends_on_is_in_its_name(
     assert vdso
     names = [name_of(*each, PROCESS) for each in ((objects, vdso), (objects[::-1], vdso))]
     names += [name_of([other, *objects[1:]], vdso, PROCESS), name_of(objects, b"", PROCESS)]
+    names.append(name_of(objects, vdso, Path("/elsewhere/17")))
     with monkeypatch.context() as patched:
         patched.setattr(layout_cache, "identity", lambda path: "another debug file")
         names.append(name_of(objects, vdso, PROCESS))
@@ -77,6 +78,18 @@ def test_what_a_layout_depends_on_is_in_its_name(
     assert len(set(names)) == len(names)
     nameless = replace(objects[0], build_id="")
     assert not name_of([nameless, *objects[1:]], vdso, PROCESS)
+
+
+def test_a_table_of_a_file_that_another_host_sent_is_not_used_here(
+    tls_process: Target, cache: Path
+) -> None:
+    mapped = next(each for each in tls_process.objects if "libssl" in each.name)
+    words = process_tables._Words(Layout(), process_tables.WORDS_MOST)
+    process_tables._place(mapped, words, cache / "proc/17")
+    (sent,) = cache.glob(f"{mapped.build_id}*.table")
+    process_tables._place(mapped, words, PROCESS)
+    assert len(list(cache.glob(f"{mapped.build_id}*.table"))) == 2
+    assert "elsewhere" in sent.name
 
 
 def test_what_could_not_be_read_is_tried_again(
