@@ -237,7 +237,7 @@ tests/testprogs/bin/stacks: tests/testprogs/stacks.c tests/testprogs/stacks_asse
 
 # The same for arm64. Clang clones no functions, and does not know the attribute that forbids it.
 ARM64_TEST_CC := $(ARM64_CC) -g -Wall -Wextra -Werror -Wno-unknown-attributes -pthread
-ARM64_PROGRAMS := $(addprefix tests/testprogs/bin/arm64/,accounts asleep crowd functions handshakes keys kernel_names.so privileges stacks truth unwinding waits)
+ARM64_PROGRAMS := $(addprefix tests/testprogs/bin/arm64/,accounts asleep crowd functions handshakes keys kernel_names.so privileges stacks truth unwinding uring waits)
 tests/testprogs/bin/arm64/%: tests/testprogs/%.c $(wildcard tests/testprogs/*.h probes/bpf/*.h) | packages-arm64
 	@mkdir -p $(@D)
 	$(ARM64_TEST_CC) -std=gnu11 -O1 -fno-omit-frame-pointer -D__TARGET_ARCH_arm64 -o $@ $< -lssl -lcrypto -lm

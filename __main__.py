@@ -2,7 +2,6 @@
 """Show where the time goes when a MySQL-family server speaks TLS."""
 
 import argparse
-import gc
 import sys
 from functools import partial
 from pkgutil import resolve_name
@@ -33,9 +32,6 @@ COMMANDS = {
     "flamegraph": ("analysis.report.commands.flamegraph", "draw a flame graph as SVG"),
     "fleet": ("analysis.report.commands.fleet", "keep the captures of many hosts and ask them"),
 }
-GARBAGE_LEAST = 10_000
-"""New objects between two collections. Starting makes tens of thousands, none of them garbage: with
-Python's 700 a start from the cache spends 3 % of its time on looking."""
 # What is passed of stages that a command may not import: parameter of `register`, function.
 PASSED = {
     "canary": {"duration": "collectors.commands.options:duration"},
@@ -64,9 +60,7 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     """The parser, with the arguments of the `chosen` sub-command only."""
     parser = argparse.ArgumentParser(prog="tlstax", description=__doc__)
     parser.add_argument("--version", action="version", version=f"tlstax {__version__}")
-    subparsers = parser.add_subparsers(
-        prog=parser.prog, dest="command", metavar="COMMAND", required=True
-    )  # with its name given, argparse does not lay out a usage line for it
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, (module, summary) in COMMANDS.items():
         if name == chosen:
             passed = {key: partial(call_late, at) for key, at in PASSED.get(name, {}).items()}
@@ -83,7 +77,6 @@ def call_late(place: str, *arguments: Any, **named: Any) -> Any:
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit status (`tlstax.ExitCode`)."""
-    gc.set_threshold(GARBAGE_LEAST)
     arguments = list(sys.argv[1:] if argv is None else argv)
     chosen = arguments[0] if arguments and arguments[0] in COMMANDS else None
     try:

@@ -46,9 +46,7 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    actions = parser.add_subparsers(
-        prog=parser.prog, dest="probes_action", metavar="ACTION", required=True
-    )
+    actions = parser.add_subparsers(dest="probes_action", metavar="ACTION", required=True)
     programs.register(actions)
     plan = actions.add_parser("plan", help="print the plan for a process")
     target_options(plan)

@@ -21,7 +21,8 @@ enum { ROW = 8, AHEAD = 8, CELLS_AHEAD = 3, LINE_BYTES = 64 };
 
 /* What was sent of a slot. */
 struct sent_account {
-	u32 generation; /* 0: nothing was sent */
+	enum { SENT_NOTHING, SENT_IN_VAIN, SENT } was; /* in vain: the last time had no room */
+	u32 window;				       /* in which it was put last */
 	u32 looks_count;
 	bool is_ended; /* the slot is given back after the next commit */
 	struct stream_slot slot;
@@ -34,7 +35,7 @@ _Static_assert(offsetof(struct thread_slot, count) ==
 
 int totals_prepare(struct engine *engine, const struct plan *plan, const struct target *target)
 {
-	accounts.generation = 1;
+	accounts.window = 1;
 	accounts.looked_count = NOT_LOOKED;
 	accounts.slots_count = engine->settings.slots;
 	accounts.sent =
@@ -106,16 +107,21 @@ static void look_at_stack(struct sent_account *entry, const struct thread_slot *
 	slot->span = role_span(copy->stack_base);
 }
 
-/* The numbers of the cells that differ from what was sent, or of all; how many. */
+/*
+ * The numbers of the cells that differ from what was sent, or of all that are not 0: cells only
+ * grow, so these are 0 for the reader, too. How many.
+ */
 static u32 changed_cells(const u64 *now, const u64 *sent, bool is_again, u32 *changed)
 {
+	static const u64 nothing[CELLS];
 	u32 count = 0;
 
+	sent = is_again ? nothing : sent;
 	for (u32 row = 0; row < CELLS; row += ROW) {
-		if (!is_again && !memcmp(now + row, sent + row, ROW * sizeof(u64)))
+		if (!memcmp(now + row, sent + row, ROW * sizeof(u64)))
 			continue;
 		for (u32 i = row; i < row + ROW; i++)
-			if (is_again || now[i] != sent[i])
+			if (now[i] != sent[i])
 				changed[count++] = i;
 	}
 	return count;
@@ -169,14 +175,14 @@ static bool put_slot(struct sent_account *entry, const struct thread_slot *copy,
 	const u64 *now = &copy->ns[0][0];
 	u32 changed[CELLS];
 
-	if (!entry->generation || is_other) {
+	if (entry->was == SENT_NOTHING || is_other) {
 		memset(entry, 0, sizeof(*entry));
 		entry->slot.tid = slot->tid;
 	}
 	look_at_stack(entry, copy, slot);
-	bool is_again = entry->generation && entry->generation != accounts.generation;
+	bool is_again = entry->was == SENT_IN_VAIN;
 	slot->cells_count = changed_cells(now, entry->cells, is_again, changed);
-	bool is_known = entry->generation == accounts.generation;
+	bool is_known = entry->was == SENT;
 	if (is_known && !slot->cells_count && is_same(&entry->slot, slot))
 		return true;
 	bool is_put = is_known && is_rest_same(&entry->slot, slot) ? put_change(slot, now, changed)
@@ -189,7 +195,8 @@ static bool put_slot(struct sent_account *entry, const struct thread_slot *copy,
 			accounts.counted_phases |= 1U << (changed[i] - PHASES * STATES);
 	}
 	entry->slot = *slot;
-	entry->generation = accounts.generation;
+	entry->was = SENT;
+	entry->window = accounts.window;
 	if (slot->status == THREAD_EXITED) {
 		entry->is_ended = true;
 		accounts.ended_count++;
@@ -202,10 +209,10 @@ static bool is_resting(const struct sent_account *entry, const struct thread_slo
 {
 	const struct stream_slot *slot = &entry->slot;
 
-	return entry->generation == accounts.generation && slot->status == THREAD_LIVE &&
-	       place->status == THREAD_LIVE && place->last_ns == slot->last_ns &&
-	       place->tid == slot->tid && place->thread_start_ns == slot->thread_start_ns &&
-	       place->state == slot->state && place->owner == slot->owner &&
+	return entry->was == SENT && slot->status == THREAD_LIVE && place->status == THREAD_LIVE &&
+	       place->last_ns == slot->last_ns && place->tid == slot->tid &&
+	       place->thread_start_ns == slot->thread_start_ns && place->state == slot->state &&
+	       place->owner == slot->owner &&
 	       place->counts.switch_count == slot->counts.switch_count &&
 	       place->counts.cpu_ns == slot->counts.cpu_ns &&
 	       place->counts.wait_ns == slot->counts.wait_ns &&
@@ -253,7 +260,7 @@ static void fetch_early(const struct thread_slot *place, const struct sent_accou
  */
 static bool is_unasked(const struct sent_account *entry, const struct thread_slot *place)
 {
-	bool was_sent = entry->generation && entry->slot.tid == place->tid &&
+	bool was_sent = entry->was != SENT_NOTHING && entry->slot.tid == place->tid &&
 			entry->slot.thread_start_ns == place->thread_start_ns;
 
 	return !was_sent && place->status == THREAD_EXITED && !has_ledger(session->schedule.level);
@@ -266,7 +273,8 @@ static void leave_out(struct sent_account *entry, const struct thread_slot *plac
 		if (place->count[phase])
 			accounts.counted_phases |= 1U << phase;
 	memset(entry, 0, sizeof(*entry));
-	entry->generation = accounts.generation;
+	entry->was = SENT;
+	entry->window = accounts.window;
 	entry->is_ended = true;
 	accounts.ended_count++;
 }
@@ -312,8 +320,9 @@ u32 accounts_recycle(struct engine *engine)
 {
 	u32 count = accounts.ended_count;
 
+	accounts.window++;
 	for (u32 i = 0; i < accounts.slots_count && accounts.ended_count; i++) {
-		if (!accounts.sent[i].generation || !accounts.sent[i].is_ended)
+		if (accounts.sent[i].was == SENT_NOTHING || !accounts.sent[i].is_ended)
 			continue;
 		accounts.ended_count--;
 		memset(&accounts.sent[i], 0, sizeof(accounts.sent[i]));
@@ -324,11 +333,13 @@ u32 accounts_recycle(struct engine *engine)
 
 void accounts_forget(void)
 {
-	accounts.generation++;
 	accounts.looked_count = NOT_LOOKED;
-	for (u32 i = 0; i < accounts.slots_count && accounts.ended_count; i++)
-		if (accounts.sent[i].generation && accounts.sent[i].is_ended) {
-			accounts.sent[i].is_ended = false;
-			accounts.ended_count--;
-		}
+	for (u32 i = 0; i < accounts.slots_count; i++) {
+		struct sent_account *entry = &accounts.sent[i];
+		if (entry->was != SENT || entry->window != accounts.window)
+			continue;
+		entry->was = SENT_IN_VAIN;
+		accounts.ended_count -= entry->is_ended;
+		entry->is_ended = false;
+	}
 }

@@ -87,7 +87,7 @@ static int start_recording(void)
 	return 0;
 }
 
-static int attach(void)
+static int attach_all(void)
 {
 	struct engine *engine = &session->engine;
 
@@ -96,10 +96,21 @@ static int attach(void)
 	call_price_measure();
 	statistics_turn(true);
 	if (engine_attach(engine, &session->plan, &session->target, (int)engine->settings.level) ||
-	    stretches_attach() || whole_measure() ||
-	    start_put(engine, &session->plan, &session->target, &session->options,
-		      session->plan_text, session->plan_bytes))
+	    stretches_attach() || whole_measure())
 		return -1;
+	return start_put(engine, &session->plan, &session->target, &session->options,
+			 session->plan_text, session->plan_bytes);
+}
+
+static int attach(void)
+{
+	if (attach_all())
+		return ending_is_why()
+			       ? fail(EXIT_CODE_TARGET,
+				      "process %d cannot be recorded: it ended while it was being "
+				      "attached to",
+				      session->target.pid)
+			       : -1;
 	if (target_has_executed(&session->target))
 		return fail(EXIT_CODE_TARGET,
 			    "process %d cannot be recorded: it executed another program while it "

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 #include "ending.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "output.h"
 #include "session.h"
 #include "watchdog.h"
+
+enum { EXITING_MS = 100 };
 
 void ending_of_target(const char *program)
 {
@@ -20,6 +23,17 @@ void ending_of_target(const char *program)
 	fail(EXIT_CODE_TARGET,
 	     "process %d ended while it was recorded: %s. The stream is complete until then",
 	     session->target.pid, ending);
+}
+
+bool ending_is_why(void)
+{
+	struct pollfd process = {.fd = session->target.pidfd, .events = POLLIN};
+
+	/* The kernel refuses one that is ending before it has ended. */
+	if (poll(&process, 1, EXITING_MS) != 1)
+		return false;
+	failure = (struct failure){0};
+	return true;
 }
 
 /* Without room the window is tried again: it is not a part of a longer one. */
@@ -48,7 +62,7 @@ void ending_detach(void)
 
 bool ending_cut(void)
 {
-	if (session->progress == PROGRESS_DETACHED && cut_last())
+	if (session->progress == PROGRESS_DETACHED && (watchdog_missed() || cut_last()))
 		session->progress = PROGRESS_READ;
 	return session->progress >= PROGRESS_READ;
 }

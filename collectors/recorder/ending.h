@@ -5,6 +5,9 @@
 
 #include "types.h"
 
+/* After a failure: whether the target is ending, which is why. The failure is forgotten then. */
+bool ending_is_why(void);
+
 /* The target ended, or executed `program`: the failure says so. */
 void ending_of_target(const char *program);
 

@@ -11,6 +11,11 @@
 #include "session.h"
 #include "watchdog.h"
 
+/* The kernel waits for each process that has mapped the probed file, without an end. A recorder for
+ * which it waits so long beats no more: what is still attached is idle, and the watchdog kills it.
+ */
+#define STUCK_NS (20 * NS_PER_S)
+
 enum { LINKS_MOST = 2048 * STREAM_TARGETS_MOST, CLOSERS = 8 };
 
 static struct entry {
@@ -26,7 +31,7 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
 	u32 groups; /* a bit for each */
-	u32 target, next, busy;
+	u32 target, next, busy, closed_count;
 	bool is_closing;
 } state = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -71,6 +76,7 @@ static void *close_links(void *unused)
 		pthread_mutex_lock(&state.lock);
 		session_charge(state.target, spent_ns);
 		state.busy--;
+		state.closed_count++;
 		pthread_cond_signal(&state.done);
 	}
 	return NULL;
@@ -141,6 +147,8 @@ void links_close_group(enum link_group group)
 
 void links_close_groups(u32 groups)
 {
+	u64 progress_ns = monotonic_ns();
+	u32 closed_count = state.closed_count;
 	struct timespec until;
 
 	pthread_mutex_lock(&state.lock);
@@ -150,7 +158,11 @@ void links_close_groups(u32 groups)
 	state.is_closing = true;
 	pthread_cond_broadcast(&state.work);
 	while (is_group_left()) {
-		watchdog_beat();
+		if (closed_count != state.closed_count)
+			progress_ns = monotonic_ns();
+		closed_count = state.closed_count;
+		if (monotonic_ns() - progress_ns < STUCK_NS)
+			watchdog_beat();
 		clock_gettime(CLOCK_MONOTONIC, &until);
 		until.tv_nsec += 100 * (long)NS_PER_MS;
 		if (until.tv_nsec >= (long)NS_PER_S)

@@ -125,6 +125,10 @@ static bool go_on(void)
 		return false;
 	if (!schedule_step())
 		return true;
+	if (ending_is_why()) {
+		ending_of_target(NULL);
+		return false;
+	}
 	/* An earlier reason is kept. */
 	fail(EXIT_CODE_HOST, "process %d: probes could not be attached or detached: %s",
 	     session->target.pid, strerror(errno));
@@ -160,7 +164,7 @@ static bool for_each_recorded(int (*step)(void))
 {
 	for (u32 i = 0; i < sessions_count(); i++) {
 		session_turn(i);
-		if (is_recording(session) && step())
+		if (is_recording(session) && step() && !ending_is_why())
 			return !fail(EXIT_CODE_HOST,
 				     "process %d: probes could not be attached again after the "
 				     "recorder got no CPU for more than 2 s: %s",
@@ -215,6 +219,8 @@ static void record(u64 for_ns, int output)
 		if (monotonic_ns() >= end_ns || watchdog_check() || is_reader_lost(output))
 			return;
 		for (u32 i = 0; i < sessions_count(); i++) {
+			if (watchdog_missed())
+				break; /* while it read another target: no window goes on */
 			session_turn(i);
 			ending_close_one();
 			if (!is_recording(session))

@@ -2,6 +2,7 @@
 #include "output.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,7 +13,7 @@
 #include "privileges.h"
 #include "stream.h"
 
-enum { WRITE_MOST = 1 << 14, STEP_NS = 10000000 };
+enum { WRITE_MOST = 1 << 14, STEP_NS = 10000000, REFUSED_MS = 100 };
 
 /* A ring that is mapped twice in a row, so that every part of it is contiguous. */
 static struct {
@@ -33,6 +34,8 @@ static struct {
 
 static void *write_frames(void *unused)
 {
+	bool is_refused = false; /* the caller's descriptor does not block, and has no room */
+
 	(void)unused;
 	privileges_give_up();
 	pthread_mutex_lock(&queue.lock);
@@ -43,18 +46,20 @@ static void *write_frames(void *unused)
 		u8 *from = queue.memory + queue.written % queue.size;
 		if (length > WRITE_MOST)
 			length = WRITE_MOST;
-		queue.progress_ns = monotonic_ns();
+		if (!is_refused)
+			queue.progress_ns = monotonic_ns();
 		queue.is_writing = true;
 		pthread_mutex_unlock(&queue.lock);
 		ssize_t done = write(queue.fd, from, length);
 		int error = errno;
+		is_refused = done < 0 && error == EAGAIN;
+		if (is_refused)
+			poll(&(struct pollfd){.fd = queue.fd, .events = POLLOUT}, 1, REFUSED_MS);
 		pthread_mutex_lock(&queue.lock);
 		queue.is_writing = false;
 		if (done > 0)
 			queue.written += (u64)done;
-		else if (done < 0 && error == EAGAIN) /* the caller's descriptor does not block */
-			usleep(1000);
-		else if (done == 0 || error != EINTR)
+		else if (!is_refused && (done == 0 || error != EINTR))
 			queue.error = done ? error : EIO;
 	}
 	return NULL;

@@ -18,7 +18,7 @@ struct sent_account;
 /* The accounts of a target's threads, as far as they were sent. */
 struct accounts {
 	struct sent_account *sent; /* of each slot; pages of unused ones are not touched */
-	u32 generation, slots_count, ended_count;
+	u32 window, slots_count, ended_count; /* of windows: those that were committed */
 	u64 looked_count;   /* of the engine's ended accounts, when they were all sent */
 	u32 counted_phases; /* bits: their instances changed since latencies were sent */
 	u64 torn_count;	    /* copies that charges interrupted each time */

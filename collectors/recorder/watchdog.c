@@ -188,6 +188,8 @@ bool watchdog_starved(void)
 void watchdog_resume(void)
 {
 	is_missed = is_starved = false;
+	if (in_kernel)
+		in_kernel->resumed_ns = monotonic_ns();
 	watchdog_beat();
 }
 

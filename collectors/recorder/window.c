@@ -173,13 +173,19 @@ static void describe(const struct windows *windows, const struct engine *engine,
 	strcpy(window->level, end->level == LEVEL_NONE ? "none" : level_names[end->level]);
 }
 
-static bool no_room(struct windows *windows)
+static bool give_up(void)
 {
 	output_rollback();
 	accounts_forget();
 	counters_forget();
 	function_sums_forget();
 	quota_forget(&session->quota);
+	return false;
+}
+
+static bool no_room(struct windows *windows)
+{
+	give_up();
 	windows->merged_count++;
 	windows->is_full = true;
 	return false;
@@ -211,6 +217,11 @@ bool window_cut(struct windows *windows, struct engine *engine, const struct tar
 		return no_room(windows);
 	samples_drain(engine, &walked, is_base);
 	walks_put(); /* those that samples and waits refer to */
+	/* It may have got no CPU while it read: then the programs were idle, and parts are missing.
+	 * A lapse begins. Before the first window nothing is missing. */
+	watchdog_beat();
+	if (watchdog_missed() && !is_base)
+		return give_up();
 	struct stream_window *window = output_put_alone(STREAM_WINDOW, sizeof(*window));
 	if (!window) /* cannot be: samples_drain() leaves room for it */
 		return no_room(windows);

@@ -106,6 +106,7 @@ static __always_inline void count_stay(struct task_struct *task, struct thread_s
 	s64 spent = (s64)(task->se.sum_exec_runtime - slot->sched_cpu_ns) + handed_ns;
 	if (likely(spent > 0))
 		__sync_fetch_and_add(&cpu->target_cpu_ns, spent);
+	cpu->running_ns = 0; /* of a reading during this stay: it is in the sum now */
 	/* Not where the start of the stay was not seen but reckoned: see came_unseen(). */
 	if (bpf_core_field_exists(task->sched_info.last_arrival) && slot->run_start_ns &&
 	    slot->run_start_ns == cpu->arrived_ns)

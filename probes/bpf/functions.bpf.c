@@ -66,6 +66,17 @@ static __always_inline void drop_dead(struct thread_calls *thread, u64 sp, u32 f
 	}
 }
 
+/* The programs were idle since the outermost call began: which of them have ended is not known. */
+static __always_inline void drop_unwatched(struct thread_calls *thread)
+{
+	u32 depth = thread->depth;
+
+	if (!depth || depth > MAX_CALLS || thread->calls[0].start_ns >= heartbeat.resumed_ns)
+		return;
+	thread->depth = 0;
+	lose_many(FUNCTION_LOSS_HEALED, depth);
+}
+
 static __always_inline void open_call(struct thread_calls *thread, u64 sp, u32 function, u32 phase,
 				      u64 size_bytes)
 {
@@ -180,6 +191,7 @@ int on_function_enter(struct pt_regs *ctx)
 		lose(FUNCTION_LOSS_STORAGE_FAILED);
 		return 0;
 	}
+	drop_unwatched(thread);
 	drop_dead(thread, sp, function);
 	if (COOKIE_TIMED(cookie)) {
 		open_call(thread, sp, function, phase, size);
@@ -206,6 +218,8 @@ int on_function_leave(struct pt_regs *ctx)
 	if (!is_ours(task) || is_abandoned(now))
 		return 0;
 	struct thread_calls *thread = bpf_task_storage_get(&calls_of_task, task, NULL, 0);
+	if (thread)
+		drop_unwatched(thread);
 	int index = thread ? find_call(thread, sp, function) : -1;
 	if (!thread || index < 0 || index >= MAX_CALLS) {
 		lose(FUNCTION_LOSS_UNMATCHED_EXIT);

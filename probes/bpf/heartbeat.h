@@ -12,6 +12,7 @@
 struct heartbeat {
 	u64 time_ns;  /* when the recorder was last at work; 0: not told */
 	u64 ahead_ns; /* CLOCK_BOOTTIME less CLOCK_MONOTONIC then: it counts suspended time, too */
+	u64 resumed_ns; /* when the programs were idle last: what was open before is not known */
 };
 
 #endif

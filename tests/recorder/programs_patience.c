@@ -20,7 +20,7 @@ static u64 boot_clock(void)
 
 int abandoned(u64 beat_ns, u64 ahead_ns, u64 now_ns, u64 now_boot_ns)
 {
-	heartbeat = (struct heartbeat){beat_ns, ahead_ns};
+	heartbeat = (struct heartbeat){.time_ns = beat_ns, .ahead_ns = ahead_ns};
 	boot_ns = now_boot_ns;
 	return is_abandoned(now_ns);
 }

@@ -217,7 +217,8 @@ class RecorderSession:
             return None
         if self._growing and self._growing.grow(self.replay.mappings):
             self._child.replace_tables(self._growing.content())
-        return self.rows.of_window(run_id, end_ns)
+        # Later where the recorder was asked late: it has what came since, and the next ones less.
+        return self.rows.of_window(run_id, max(end_ns, int(self.replay.window.end_ns)))
 
     def _take_window(self) -> bool:
         """Wait for the next window and read it; False: no more follow."""

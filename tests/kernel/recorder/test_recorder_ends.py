@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """How recordings of the static recorder end, and that nothing of it stays."""
 
+import fcntl
 import io
 import os
 import resource
@@ -155,12 +156,19 @@ def test_signals_end_it_in_order(record_it: Record, number: signal.Signals) -> N
 
 
 @pytest.mark.timing
+@pytest.mark.parametrize("blocks", [True, False], ids=["", "a descriptor that does not block"])
 def test_a_pipe_that_nobody_reads(
-    recorded_server: "subprocess.Popen[bytes]", record_it: Record, breakpoints: Breakpoints
-) -> None:
+    recorded_server: "subprocess.Popen[bytes]", record_it: Record, breakpoints: Breakpoints,
+    blocks: bool, request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
     """Probes are gone within three seconds from when pipe and queue are full."""
     assert breakpoints(recorded_server.pid) == 0  # plans, which takes long
-    recorder = record_it(*DENSE, pipe_bytes=4096)
+    reading, writing = os.pipe()
+    request.addfinalizer(lambda: os.close(reading))
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(writing, blocks)
+    recorder = record_it(*DENSE, stdout=writing)
+    os.close(writing)
     await_attached(recorder)
     serving = threading.Thread(target=serve, args=(recorded_server,))
     serving.start()

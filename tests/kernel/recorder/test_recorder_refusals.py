@@ -177,3 +177,20 @@ def test_a_target_that_executes_another_program_before_anybody_watches_for_it(
     assert recorder.returncode == TARGET, errors
     assert b"executed another program while it was being attached to" in errors
     assert frames_of(stream)[0][definition().number("WINDOW")] == 0
+
+
+def test_a_target_that_ends_while_it_is_attached_to(
+    program: Path, started: Started, repository: Path, tmp_path: Path, spawn: Record
+) -> None:
+    """The kernel refuses probes then: the process is why, not this host."""
+    plan = tmp_path / "a.plan"
+    for delay_s in (number * 0.02 for number in range(12)):
+        target = started(program, "tls", "s")
+        plan.write_text(plan_text(target.pid, repository))
+        command = [PROGRAM, "--plan", plan, "--pid", str(target.pid)]
+        recorder = spawn(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        time.sleep(delay_s)
+        target.kill()
+        target.wait()
+        _, errors = recorder.communicate(timeout=COMMAND_S)
+        assert recorder.returncode == TARGET, errors

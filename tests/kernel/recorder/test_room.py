@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -26,8 +27,10 @@ from tlstax.tests.kernel.recorder_runs import (
     Record,
     await_attached,
     frames_named,
+    frames_of,
     last_of,
     plan_text,
+    queue_bytes,
     rows_of,
 )
 from tlstax.tests.patience import COMMAND_S
@@ -44,6 +47,8 @@ DRAINED_S = 1.2
 """Longer than the recorder leaves between two looks, and than a window."""
 MANY, ORDERS, SPIN_US, CALM_S = 300, 5, 2000, 0.6
 """Threads, of which the recorder does not ask the clock in each window; half of them spin."""
+CROWD, USED_BYTES = 4000, 2_900_000
+"""Threads, and of a queue of 3 MB: all cells of all of them would be 18 MB."""
 KEY_BYTES = f"{ctypes.sizeof(SampleKey)}"
 
 
@@ -179,3 +184,50 @@ def test_cpu_time_of_many_threads_goes_on_between_two_readings_of_its_clock(
     assert len({cpu_ns for _, cpu_ns in said}) > 2, "each order has a window after it, but at first"
     for found_ns, told_ns in said:
         assert found_ns == pytest.approx(told_ns, rel=0.02, abs=5e6)
+
+
+def test_a_slow_reader_of_many_threads_gets_their_accounts_at_last(
+    repository: Path, spawn: Record, tmp_path: Path
+) -> None:
+    """After a window without room all that was in vain is sent again: it must fit in the queue."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    crowd = spawn([str(repository / "tests/testprogs/bin/crowd")], **pipes)
+
+    def order(what: str) -> None:
+        assert crowd.stdin is not None
+        assert crowd.stdout is not None
+        crowd.stdin.write(f"{what}\n".encode())
+        crowd.stdin.flush()
+        assert crowd.stdout.readline()
+
+    order(f"+ {CROWD}")
+    plan = tmp_path / "a.plan"
+    plan.write_text(plan_text(crowd.pid, repository))
+    command = [PROGRAM, "--plan", str(plan), "--pid", str(crowd.pid), "--queue", "3M"]
+    command += ["--window", "50ms"]
+    recorder = spawn(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096)
+    parts: list[bytes] = []
+    is_done = threading.Event()
+
+    def read_slowly() -> None:
+        assert recorder.stdout is not None
+        while not is_done.wait(0.2):
+            parts.append(os.read(recorder.stdout.fileno(), 4096))
+        parts.append(recorder.stdout.read())
+
+    reader = threading.Thread(target=read_slowly)
+    reader.start()
+    await_attached(recorder)
+    while queue_bytes(recorder.pid) < USED_BYTES:
+        order("! 50")
+    for _ in range(10):
+        order("! 50")
+    recorder.terminate()
+    is_done.set()
+    reader.join(COMMAND_S)
+    assert recorder.stderr is not None
+    assert recorder.wait(COMMAND_S) == OK, recorder.stderr.read()
+    stream = b"".join(parts)
+    assert last_of(stream, "window").merged_count > 0
+    assert last_of(stream, "end").merged_count > 0
+    assert frames_of(stream)[1].why_ended == ""

@@ -2,64 +2,46 @@
 """A recorder that gets no CPU for seconds, on a host that is busier than it: it goes on."""
 
 import io
+import itertools
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from tlstax.collectors.capture.schema import Handshake, Loss, Window
+from tlstax.collectors.capture.schema import Handshake, Loss, PrimitiveTime, Window
+from tlstax.collectors.placement.planning import plan_functions_in_child, plan_in_child
+from tlstax.collectors.preflight.safety import Safety
+from tlstax.collectors.recording.stream.plan_file import plan_file_text
 from tlstax.collectors.recording.stream_recording import import_stream
+from tlstax.probes.model import CATEGORIES, Level
 from tlstax.tests.kernel.recorder_runs import (
     GONE_SECONDS,
     HANDSHAKES,
     OK,
+    PROGRAM,
     Breakpoints,
     Record,
     await_attached,
     await_no_probes,
+    frames_named,
+    plan_text,
     rows_of,
     serve,
 )
 from tlstax.tests.patience import COMMAND_S
+from tlstax.tests.processes import children_of
+from tlstax.tests.starving import starving
+from tlstax.tests.truth.by_recorder import record
+from tlstax.tests.truth.test_functions import skip_where_refused
 
 STARVED_SECONDS, RECOVERY_SECONDS, STOPPED_SECONDS = 5.0, 2.0, 2.2
-LOOPS, AHEAD = 3, -10
+THREADS, GAPS, GAP_SECONDS = 4000, 3, 3.0
+LONG_ROUNDS, LONG_UNIT_US, LONGEST_UNITS = 7, 20_000, 32  # 1.4 s a round, half of it one function
+MISSED_NS = 2_000_000_000  # HEARTBEAT_MOST_NS of probes/bpf/heartbeat.h
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
-
-
-def tasks_of(pid: int) -> list[int]:
-    return [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
-
-
-@contextmanager
-def starving(pid: int) -> Iterator[None]:
-    """All threads of a process on a CPU that loops want, which weigh 3,000 times as much each.
-
-    In one session and control group with them: the scheduler weighs these as a whole first.
-    """
-    cpu = max(os.sched_getaffinity(0))
-    loops = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(LOOPS)]
-    tasks = tasks_of(pid)
-    try:
-        for loop in loops:
-            os.sched_setaffinity(loop.pid, {cpu})
-            os.setpriority(os.PRIO_PROCESS, loop.pid, AHEAD)
-        for task in tasks:
-            os.sched_setscheduler(task, os.SCHED_IDLE, os.sched_param(0))
-            os.sched_setaffinity(task, {cpu})
-        yield
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
-        for task in tasks:
-            with suppress(ProcessLookupError):  # it was killed
-                os.sched_setscheduler(task, os.SCHED_OTHER, os.sched_param(0))
 
 
 @pytest.mark.timing
@@ -104,3 +86,80 @@ def test_it_is_killed_at_once_if_it_is_stopped_while_it_starves(
         time.sleep(STOPPED_SECONDS)
     assert await_no_probes(breakpoints, recorded_server.pid, GONE_SECONDS) <= GONE_SECONDS
     assert recorder.wait(10) == -signal.SIGKILL
+
+
+@pytest.mark.timing
+def test_what_it_reads_while_it_starves_is_no_window(
+    repository: Path, spawn: Record, tmp_path: Path
+) -> None:
+    """It gets no CPU in the middle of reading, too: with many threads most of its time is that."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    crowd = spawn([str(repository / "tests/testprogs/bin/crowd")], **pipes)
+    assert crowd.stdin is not None
+    assert crowd.stdout is not None
+    crowd.stdin.write(f"+ {THREADS}\n".encode())
+    crowd.stdin.flush()
+    assert crowd.stdout.readline()
+    plan, stream = tmp_path / "a.plan", tmp_path / "a.stream"
+    plan.write_text(plan_text(crowd.pid, repository))
+    command = [PROGRAM, "--plan", plan, "--pid", crowd.pid, "--window", "10ms"]
+    with stream.open("wb") as to:
+        recorder = spawn([str(part) for part in command], stdout=to, stderr=subprocess.PIPE)
+        await_attached(recorder)
+        for _ in range(GAPS):
+            with starving(recorder.pid):
+                time.sleep(GAP_SECONDS)
+            time.sleep(RECOVERY_SECONDS)
+        recorder.send_signal(signal.SIGTERM)
+        _, errors = recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK, errors
+    windows = frames_named("window", stream.read_bytes())
+    assert any(window.level == b"none" for window in windows)
+    for before, window in itertools.pairwise(windows):
+        if window.level != b"none":
+            assert window.end_ns - before.end_ns < MISSED_NS, "its programs were idle in it"
+
+
+@pytest.mark.timing
+def test_a_call_that_was_open_when_the_recorder_starved_is_not_timed(
+    repository: Path, tmp_path: Path
+) -> None:
+    """Meanwhile the thread left it unseen, and was in another call at the same place later."""
+    skip_where_refused()
+    program, definitions = (
+        repository / "tests/testprogs/bin/functions",
+        repository / "tests/testprogs",
+    )
+    with subprocess.Popen(
+        [program, str(LONG_ROUNDS), str(LONG_UNIT_US)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        functions = plan_functions_in_child(process.pid, tuple(CATEGORIES), definitions)
+        target, plan = plan_in_child(process.pid, Level.SAMPLE, definitions)
+        text = plan_file_text(target, plan, Safety(), functions)
+
+        def run() -> None:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(b"g")
+            time.sleep(0.5)
+            found = children_of(os.getpid()).items()
+            (recorder,) = (pid for pid, name in found if name.startswith("tlstax-rec"))
+            with starving(recorder):
+                time.sleep(STARVED_SECONDS)
+            process.stdout.readline()
+
+        try:
+            recorded = record(process.pid, text, tmp_path, run)
+        finally:
+            process.kill()
+    assert recorded.function_rows is not None
+    rows = recorded.function_rows.cut(1)
+    longest_ns = max(row.low_ns for row in rows if isinstance(row, PrimitiveTime))
+    assert longest_ns < 2 * LONGEST_UNITS * LONG_UNIT_US * 1000
+    assert recorded.functions.losses["function_healed"] >= 1
