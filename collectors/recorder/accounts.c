@@ -24,7 +24,9 @@ struct sent_account {
 	enum { SENT_NOTHING, SENT_IN_VAIN, SENT } was; /* in vain: the last time had no room */
 	u32 window;				       /* in which it was put last */
 	u32 looks_count;
-	bool is_ended; /* the slot is given back after the next commit */
+	bool has_shrunk; /* a cell was 0 again: time that was taken back, as of a read that was not
+			    one */
+	bool is_ended;	 /* the slot is given back after the next commit */
 	struct stream_slot slot;
 	u64 cells[CELLS];
 };
@@ -107,21 +109,16 @@ static void look_at_stack(struct sent_account *entry, const struct thread_slot *
 	slot->span = role_span(copy->stack_base);
 }
 
-/*
- * The numbers of the cells that differ from what was sent, or of all that are not 0: cells only
- * grow, so these are 0 for the reader, too. How many.
- */
-static u32 changed_cells(const u64 *now, const u64 *sent, bool is_again, u32 *changed)
+/* The numbers of the cells that differ from what was sent, or of all if that is NULL; how many. */
+static u32 changed_cells(const u64 *now, const u64 *sent, u32 *changed)
 {
-	static const u64 nothing[CELLS];
 	u32 count = 0;
 
-	sent = is_again ? nothing : sent;
 	for (u32 row = 0; row < CELLS; row += ROW) {
-		if (!memcmp(now + row, sent + row, ROW * sizeof(u64)))
+		if (sent && !memcmp(now + row, sent + row, ROW * sizeof(u64)))
 			continue;
 		for (u32 i = row; i < row + ROW; i++)
-			if (now[i] != sent[i])
+			if (!sent || now[i] != sent[i])
 				changed[count++] = i;
 	}
 	return count;
@@ -167,6 +164,19 @@ static bool put_change(const struct stream_slot *slot, const u64 *now, const u32
 	return true;
 }
 
+/*
+ * What the reader has of an account, at least: after a window in vain that is not known. Cells that
+ * never shrank and are 0 are 0 for the reader, too. NULL: nothing is known of any cell.
+ */
+static const u64 *known_cells(const struct sent_account *entry)
+{
+	static const u64 nothing[CELLS];
+
+	if (entry->was != SENT_IN_VAIN)
+		return entry->cells;
+	return entry->has_shrunk ? NULL : nothing;
+}
+
 static bool put_slot(struct sent_account *entry, const struct thread_slot *copy,
 		     struct stream_slot *slot)
 {
@@ -180,8 +190,7 @@ static bool put_slot(struct sent_account *entry, const struct thread_slot *copy,
 		entry->slot.tid = slot->tid;
 	}
 	look_at_stack(entry, copy, slot);
-	bool is_again = entry->was == SENT_IN_VAIN;
-	slot->cells_count = changed_cells(now, entry->cells, is_again, changed);
+	slot->cells_count = changed_cells(now, known_cells(entry), changed);
 	bool is_known = entry->was == SENT;
 	if (is_known && !slot->cells_count && is_same(&entry->slot, slot))
 		return true;
@@ -190,6 +199,7 @@ static bool put_slot(struct sent_account *entry, const struct thread_slot *copy,
 	if (!is_put)
 		return false;
 	for (u32 i = 0; i < slot->cells_count; i++) {
+		entry->has_shrunk |= !now[changed[i]];
 		entry->cells[changed[i]] = now[changed[i]];
 		if (changed[i] >= PHASES * STATES)
 			accounts.counted_phases |= 1U << (changed[i] - PHASES * STATES);

@@ -51,6 +51,13 @@ void ending_detach(void)
 	u64 before_ns = monotonic_ns();
 	bool is_cut = session->progress < PROGRESS_RECORDING || watchdog_missed() || cut_last();
 
+	if (!is_cut && watchdog_missed()) {
+		tell("process %d: the recorder got no CPU while it read the last window, which is "
+		     "left out",
+		     session->options.pid);
+		is_cut = true;
+	}
+
 	session->failure = failure;
 	statistics_turn(false);
 	engine_detach(&session->engine);
@@ -62,7 +69,7 @@ void ending_detach(void)
 
 bool ending_cut(void)
 {
-	if (session->progress == PROGRESS_DETACHED && (watchdog_missed() || cut_last()))
+	if (session->progress == PROGRESS_DETACHED && cut_last())
 		session->progress = PROGRESS_READ;
 	return session->progress >= PROGRESS_READ;
 }

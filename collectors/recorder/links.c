@@ -145,9 +145,15 @@ void links_close_group(enum link_group group)
 			   (has_traps ? 1U << (group + LINKS_TRAPS - LINKS_DENSE) : 0));
 }
 
+/* CPU time of the threads but this one, which waits. */
+static u64 others_cpu_ns(void)
+{
+	return clock_ns(CLOCK_PROCESS_CPUTIME_ID) - clock_ns(CLOCK_THREAD_CPUTIME_ID);
+}
+
 void links_close_groups(u32 groups)
 {
-	u64 progress_ns = monotonic_ns();
+	u64 progress_ns = monotonic_ns(), worked_ns = others_cpu_ns();
 	u32 closed_count = state.closed_count;
 	struct timespec until;
 
@@ -158,9 +164,12 @@ void links_close_groups(u32 groups)
 	state.is_closing = true;
 	pthread_cond_broadcast(&state.work);
 	while (is_group_left()) {
-		if (closed_count != state.closed_count)
+		/* One link may hold all probes of a file that a thousand processes have mapped. */
+		if (closed_count != state.closed_count || others_cpu_ns() - worked_ns > NS_PER_MS) {
 			progress_ns = monotonic_ns();
-		closed_count = state.closed_count;
+			worked_ns = others_cpu_ns();
+			closed_count = state.closed_count;
+		}
 		if (monotonic_ns() - progress_ns < STUCK_NS)
 			watchdog_beat();
 		clock_gettime(CLOCK_MONOTONIC, &until);

@@ -12,7 +12,7 @@
 
 #define RETRY_NS (100 * NS_PER_MS)	/* after a window that had no room */
 #define READ_AFTER_NS (200 * NS_PER_MS) /* at looks after that, the window before has been read */
-#define LATE_MOST_NS NS_PER_S		/* after the time at which a window was to end */
+#define LATE_MOST_NS (5 * NS_PER_S)		/* after the time at which a window was to end */
 #define TRIAL_LOOK_NS (10 * NS_PER_MS)
 #define STRETCH_LOOK_NS (20 * NS_PER_MS)
 #define STRETCH_LATER_NS (500 * NS_PER_MS) /* after one for which there was no room */

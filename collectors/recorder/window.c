@@ -215,13 +215,13 @@ bool window_cut(struct windows *windows, struct engine *engine, const struct tar
 	u64 read_ns = monotonic_ns();
 	if (!output_has_room(sizeof(struct stream_window)))
 		return no_room(windows);
+	/* It may have got no CPU while it read: then the programs were idle, and parts are missing.
+	 * A lapse begins. What is read from here on cannot be read again. */
+	watchdog_beat();
+	if (watchdog_missed() && session->progress == PROGRESS_RECORDING)
+		return give_up();
 	samples_drain(engine, &walked, is_base);
 	walks_put(); /* those that samples and waits refer to */
-	/* It may have got no CPU while it read: then the programs were idle, and parts are missing.
-	 * A lapse begins. Before the first window nothing is missing. */
-	watchdog_beat();
-	if (watchdog_missed() && !is_base)
-		return give_up();
 	struct stream_window *window = output_put_alone(STREAM_WINDOW, sizeof(*window));
 	if (!window) /* cannot be: samples_drain() leaves room for it */
 		return no_room(windows);

@@ -53,6 +53,8 @@ def connect(destination: Destination) -> "Connection":
 
     Raises TlstaxError (HOST).
     """
+    if destination.recorder:  # for whatever machine that is
+        return Connection(destination, None)
     try:
         return Connection(destination, recorder_path(), os.uname().machine)
     except OtherMachineError as other:
@@ -64,8 +66,10 @@ def connect(destination: Destination) -> "Connection":
 class Connection:
     """A context manager; at its end nothing runs on the other host."""
 
-    def __init__(self, destination: Destination, recorder: Path, machine: str = "x86_64") -> None:
-        """Log in and start the recorder, which is for a machine.
+    def __init__(
+        self, destination: Destination, recorder: Path | None, machine: str = "x86_64"
+    ) -> None:
+        """Log in and start the recorder, which is for a machine. None: one is installed there.
 
         Raises OtherMachineError if the host is another one, else TlstaxError (HOST).
         """
@@ -73,7 +77,7 @@ class Connection:
         self.can_be_asked = True
         """Whether the last answer was read to its end, and another one can be asked for."""
         self._reading = Reading()
-        program = recorder.read_bytes()
+        program = recorder.read_bytes() if recorder else b""
         command = destination.command(script(destination, len(program), machine))
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         try:
@@ -93,8 +97,7 @@ class Connection:
         self.stream: IO[bytes] = self._ssh.stdout
         self._frames = read_frames(self.stream, self._reading)
         try:
-            if not destination.recorder:
-                self._send(program)
+            self._send(program)
             self._greet()
         except BaseException:
             self.close()

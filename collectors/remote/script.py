@@ -27,9 +27,8 @@ cat </proc/self/fd/3 >"$t/{name}" && chmod 500 "$t/{name}" && exec 3>&-; \
 {as_root}"$t/{name}" --serve --remove-self; exit $?"""
 _INSTALLED: Final = """\
 fail() {{ echo "tlstax: $1" >&2; exit 3; }}; \
-[ "$(uname -m)" = {machine} ] || fail "this host is $(uname -m), the recorder is for {machine}"; \
 [ -x {recorder} ] || fail "no {recorder} there that can be executed: write it by tlstax recorder"; \
-exec {as_root}{recorder} --serve"""
+exec {recorder} --serve"""
 _MEMORY: Final = "/dev/shm /run/user/$(id -u)"
 OTHER_MACHINE: Final = re.compile(r"this host is (\w+), the recorder is for \w+")
 _IS_MEMORY: Final = """grep -q "^[^ ]* $d \\(tmpfs\\|ramfs\\) " /proc/mounts"""
@@ -38,9 +37,10 @@ _IS_EXECUTABLE: Final = """! grep -q "^[^ ]* $d [^ ]* [^ ]*noexec" /proc/mounts"
 
 def script(destination: Destination, size_bytes: int, machine: str = "x86_64") -> str:
     """The script, which holds no single quote."""
-    as_root = "sudo -n " if destination.sudo else ""
+    if destination.recorder and destination.sudo:  # only root may be able to see it
+        return f"exec sudo -n {destination.recorder} --serve"
     if destination.recorder:
-        return _INSTALLED.format(machine=machine, recorder=destination.recorder, as_root=as_root)
+        return _INSTALLED.format(recorder=destination.recorder)
     directory = destination.directory
     nowhere = (
         f"{directory} cannot be written"
@@ -55,5 +55,5 @@ def script(destination: Destination, size_bytes: int, machine: str = "x86_64") -
         size=size_bytes,
         machine=machine,
         name=NAME,
-        as_root=as_root,
+        as_root="sudo -n " if destination.sudo else "",
     )

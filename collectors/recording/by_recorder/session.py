@@ -106,7 +106,8 @@ class RecorderSession:
         while (is_there := self._take_window()) and int(self.replay.window.end_ns) < start_ns:
             pass  # a cut of the server had ended that one before
         if is_there:
-            self.replay.window.end_ns = start_ns
+            # Later where the recorder was asked late: its first window begins then.
+            self.replay.window.end_ns = max(start_ns, int(self.replay.window.end_ns))
             self.rows = self._new_rows()
 
     def _begun(self) -> Replay:

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -33,7 +35,6 @@ from tlstax.tests.kernel.recorder_runs import (
 )
 from tlstax.tests.patience import COMMAND_S
 from tlstax.tests.processes import children_of
-from tlstax.tests.starving import starving
 from tlstax.tests.truth.by_recorder import record
 from tlstax.tests.truth.test_functions import skip_where_refused
 
@@ -41,7 +42,38 @@ STARVED_SECONDS, RECOVERY_SECONDS, STOPPED_SECONDS = 5.0, 2.0, 2.2
 THREADS, GAPS, GAP_SECONDS = 4000, 3, 3.0
 LONG_ROUNDS, LONG_UNIT_US, LONGEST_UNITS = 7, 20_000, 32  # 1.4 s a round, half of it one function
 MISSED_NS = 2_000_000_000  # HEARTBEAT_MOST_NS of probes/bpf/heartbeat.h
+LOOPS, AHEAD = 3, -10
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
+
+
+def tasks_of(pid: int) -> list[int]:
+    return [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
+
+
+@contextmanager
+def starving(pid: int) -> Iterator[None]:
+    """All threads of a process on a CPU that loops want, which weigh 3,000 times as much each.
+
+    In one session and control group with them: the scheduler weighs these as a whole first.
+    """
+    cpu = max(os.sched_getaffinity(0))
+    loops = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(LOOPS)]
+    tasks = tasks_of(pid)
+    try:
+        for loop in loops:
+            os.sched_setaffinity(loop.pid, {cpu})
+            os.setpriority(os.PRIO_PROCESS, loop.pid, AHEAD)
+        for task in tasks:
+            os.sched_setscheduler(task, os.SCHED_IDLE, os.sched_param(0))
+            os.sched_setaffinity(task, {cpu})
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+        for task in tasks:
+            with suppress(ProcessLookupError):  # it was killed
+                os.sched_setscheduler(task, os.SCHED_OTHER, os.sched_param(0))
 
 
 @pytest.mark.timing
