@@ -24,8 +24,7 @@ struct sent_account {
 	enum { SENT_NOTHING, SENT_IN_VAIN, SENT } was; /* in vain: the last time had no room */
 	u32 window;				       /* in which it was put last */
 	u32 looks_count;
-	bool has_shrunk; /* a cell was 0 again: time that was taken back, as of a read that was not
-			    one */
+	bool has_shrunk; /* a cell was 0 again: time that was taken back */
 	bool is_ended;	 /* the slot is given back after the next commit */
 	struct stream_slot slot;
 	u64 cells[CELLS];
@@ -164,17 +163,13 @@ static bool put_change(const struct stream_slot *slot, const u64 *now, const u32
 	return true;
 }
 
-/*
- * What the reader has of an account, at least: after a window in vain that is not known. Cells that
- * never shrank and are 0 are 0 for the reader, too. NULL: nothing is known of any cell.
- */
+/* What the reader has of an account, at least. After a window in vain: 0 where it never shrank. */
 static const u64 *known_cells(const struct sent_account *entry)
 {
 	static const u64 nothing[CELLS];
+	bool is_known = entry->was != SENT_IN_VAIN;
 
-	if (entry->was != SENT_IN_VAIN)
-		return entry->cells;
-	return entry->has_shrunk ? NULL : nothing;
+	return is_known ? entry->cells : entry->has_shrunk ? NULL : nothing;
 }
 
 static bool put_slot(struct sent_account *entry, const struct thread_slot *copy,

@@ -12,7 +12,6 @@
 
 #define RETRY_NS (100 * NS_PER_MS)	/* after a window that had no room */
 #define READ_AFTER_NS (200 * NS_PER_MS) /* at looks after that, the window before has been read */
-#define LATE_MOST_NS (5 * NS_PER_S)		/* after the time at which a window was to end */
 #define TRIAL_LOOK_NS (10 * NS_PER_MS)
 #define STRETCH_LOOK_NS (20 * NS_PER_MS)
 #define STRETCH_LATER_NS (500 * NS_PER_MS) /* after one for which there was no room */
@@ -29,9 +28,7 @@ bool cut(int level, enum edge edge)
 	};
 	u64 before_ns = session_cpu_ns();
 
-	/* Not where who asked was late: what came since would be of a window before it. */
-	if (state.asked_ns > state.last_end_ns && state.asked_ns < state.now.time_ns &&
-	    state.now.time_ns - state.asked_ns <= LATE_MOST_NS)
+	if (state.asked_ns > state.last_end_ns && state.asked_ns < state.now.time_ns)
 		end.ns = state.asked_ns;
 	meter_span(&state.sent, &state.now, level, &end.span);
 	end.span.spent.probes_ns += state.sent_more_ns;

@@ -71,13 +71,10 @@ class RemotePeer:
         is_there = int(self._replay.window.end_ns) < end_ns and self._take()
         if self._rows is None:
             if is_there:
-                self._replay.window.end_ns = max(end_ns, int(self._replay.window.end_ns))
+                self._replay.window.end_ns = end_ns
             self._rows = self._new_rows()
             return list(self._rows.begin())
-        if not is_there:
-            return []
-        # Later where the recorder read it late: it has what came since.
-        return self._rows.of_window(None, max(end_ns, int(self._replay.window.end_ns)))[0]
+        return self._rows.of_window(None, end_ns)[0] if is_there else []
 
     def _new_rows(self) -> StreamRows:
         target_id = SERVER_ID + self._number

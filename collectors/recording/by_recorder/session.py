@@ -106,8 +106,7 @@ class RecorderSession:
         while (is_there := self._take_window()) and int(self.replay.window.end_ns) < start_ns:
             pass  # a cut of the server had ended that one before
         if is_there:
-            # Later where the recorder was asked late: its first window begins then.
-            self.replay.window.end_ns = max(start_ns, int(self.replay.window.end_ns))
+            self.replay.window.end_ns = start_ns
             self.rows = self._new_rows()
 
     def _begun(self) -> Replay:
@@ -218,8 +217,7 @@ class RecorderSession:
             return None
         if self._growing and self._growing.grow(self.replay.mappings):
             self._child.replace_tables(self._growing.content())
-        # Later where the recorder was asked late: it has what came since, and the next ones less.
-        return self.rows.of_window(run_id, max(end_ns, int(self.replay.window.end_ns)))
+        return self.rows.of_window(run_id, end_ns)
 
     def _take_window(self) -> bool:
         """Wait for the next window and read it; False: no more follow."""
