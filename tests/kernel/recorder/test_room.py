@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,23 @@ MANY, ORDERS, SPIN_US, CALM_S = 300, 5, 2000, 0.6
 CROWD, USED_BYTES = 4000, 2_900_000
 """Threads, and of a queue of 3 MB: all cells of all of them would be 18 MB."""
 KEY_BYTES = f"{ctypes.sizeof(SampleKey)}"
+
+
+def crowd_of(
+    repository: Path, spawn: Record
+) -> tuple["subprocess.Popen[bytes]", Callable[[str], None]]:
+    """The program of many threads, and what gives it an order and waits for its answer."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    crowd = spawn([str(repository / "tests/testprogs/bin/crowd")], **pipes)
+
+    def order(what: str) -> None:
+        assert crowd.stdin is not None
+        assert crowd.stdout is not None
+        crowd.stdin.write(f"{what}\n".encode())
+        crowd.stdin.flush()
+        assert crowd.stdout.readline()
+
+    return crowd, order
 
 
 @pytest.mark.timing
@@ -145,16 +163,7 @@ def test_cpu_time_of_many_threads_goes_on_between_two_readings_of_its_clock(
     repository: Path, spawn: Record, tmp_path: Path
 ) -> None:
     """While the process rests, each window says what its clock says then."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    crowd = spawn([str(repository / "tests/testprogs/bin/crowd")], **pipes)
-
-    def order(what: str) -> None:
-        assert crowd.stdin is not None
-        assert crowd.stdout is not None
-        crowd.stdin.write(f"{what}\n".encode())
-        crowd.stdin.flush()
-        assert crowd.stdout.readline()
-
+    crowd, order = crowd_of(repository, spawn)
     order(f"+ {MANY}")
     plan, stream = tmp_path / "a.plan", tmp_path / "a.stream"
     plan.write_text(plan_text(crowd.pid, repository))
@@ -190,16 +199,7 @@ def test_a_slow_reader_of_many_threads_gets_their_accounts_at_last(
     repository: Path, spawn: Record, tmp_path: Path
 ) -> None:
     """After a window without room all that was in vain is sent again: it must fit in the queue."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    crowd = spawn([str(repository / "tests/testprogs/bin/crowd")], **pipes)
-
-    def order(what: str) -> None:
-        assert crowd.stdin is not None
-        assert crowd.stdout is not None
-        crowd.stdin.write(f"{what}\n".encode())
-        crowd.stdin.flush()
-        assert crowd.stdout.readline()
-
+    crowd, order = crowd_of(repository, spawn)
     order(f"+ {CROWD}")
     plan = tmp_path / "a.plan"
     plan.write_text(plan_text(crowd.pid, repository))

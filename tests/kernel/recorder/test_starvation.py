@@ -2,7 +2,6 @@
 """A recorder that gets no CPU for seconds, on a host that is busier than it: it goes on."""
 
 import io
-import itertools
 import os
 import signal
 import subprocess
@@ -23,13 +22,10 @@ from tlstax.tests.kernel.recorder_runs import (
     GONE_SECONDS,
     HANDSHAKES,
     OK,
-    PROGRAM,
     Breakpoints,
     Record,
     await_attached,
     await_no_probes,
-    frames_named,
-    plan_text,
     rows_of,
     serve,
 )
@@ -39,9 +35,7 @@ from tlstax.tests.truth.by_recorder import record
 from tlstax.tests.truth.test_functions import skip_where_refused
 
 STARVED_SECONDS, RECOVERY_SECONDS, STOPPED_SECONDS = 5.0, 2.0, 2.2
-THREADS, GAPS, GAP_SECONDS = 4000, 3, 3.0
 LONG_ROUNDS, LONG_UNIT_US, LONGEST_UNITS = 7, 20_000, 32  # 1.4 s a round, half of it one function
-MISSED_NS = 2_000_000_000  # HEARTBEAT_MOST_NS of probes/bpf/heartbeat.h
 LOOPS, AHEAD = 3, -10
 pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
@@ -118,38 +112,6 @@ def test_it_is_killed_at_once_if_it_is_stopped_while_it_starves(
         time.sleep(STOPPED_SECONDS)
     assert await_no_probes(breakpoints, recorded_server.pid, GONE_SECONDS) <= GONE_SECONDS
     assert recorder.wait(10) == -signal.SIGKILL
-
-
-@pytest.mark.timing
-def test_what_it_reads_while_it_starves_is_no_window(
-    repository: Path, spawn: Record, tmp_path: Path
-) -> None:
-    """It gets no CPU in the middle of reading, too: with many threads most of its time is that."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    crowd = spawn([str(repository / "tests/testprogs/bin/crowd")], **pipes)
-    assert crowd.stdin is not None
-    assert crowd.stdout is not None
-    crowd.stdin.write(f"+ {THREADS}\n".encode())
-    crowd.stdin.flush()
-    assert crowd.stdout.readline()
-    plan, stream = tmp_path / "a.plan", tmp_path / "a.stream"
-    plan.write_text(plan_text(crowd.pid, repository))
-    command = [PROGRAM, "--plan", plan, "--pid", crowd.pid, "--window", "10ms"]
-    with stream.open("wb") as to:
-        recorder = spawn([str(part) for part in command], stdout=to, stderr=subprocess.PIPE)
-        await_attached(recorder)
-        for _ in range(GAPS):
-            with starving(recorder.pid):
-                time.sleep(GAP_SECONDS)
-            time.sleep(RECOVERY_SECONDS)
-        recorder.send_signal(signal.SIGTERM)
-        _, errors = recorder.communicate(timeout=COMMAND_S)
-    assert recorder.returncode == OK, errors
-    windows = frames_named("window", stream.read_bytes())
-    assert any(window.level == b"none" for window in windows)
-    for before, window in itertools.pairwise(windows):
-        if window.level != b"none":
-            assert window.end_ns - before.end_ns < MISSED_NS, "its programs were idle in it"
 
 
 @pytest.mark.timing
