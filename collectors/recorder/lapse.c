@@ -49,6 +49,11 @@ static void begin_step(void)
 
 int schedule_resume(void)
 {
+	if (state.windows->is_full) { /* nothing is attached before there is room */
+		read_now();
+		if (!cut(LEVEL_NONE, EDGE_OUTER))
+			return stay();
+	}
 	if (turn(state.lapsed_level))
 		return -1;
 	read_now();

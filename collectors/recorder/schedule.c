@@ -138,13 +138,16 @@ int stay(void)
 /*
  * Go on to the level of a step. What it has more is attached before its window begins, and what it
  * has less is detached after the one before has ended: all of a window has what its level says.
+ * Without room for a window what is next is not attached; what is over is detached all the same,
+ * and the window then is part of one with less.
  */
 int follow(struct step step, bool is_cut)
 {
 	bool rises = has_ledger(step.level) && !has_ledger(state.level);
+	bool needs_end = !is_cut && (step.level <= state.level || state.windows->is_full);
 
-	if (step.level <= state.level && !is_cut &&
-	    !cut(state.level, step.level == state.level ? EDGE_INNER : EDGE_OUTER))
+	if (needs_end && !cut(state.level, step.level == state.level ? EDGE_INNER : EDGE_OUTER) &&
+	    step.level >= state.level)
 		return stay();
 	return rises && price_is_wanted() ? price_begin(step) : enter(step);
 }

@@ -24,6 +24,7 @@ struct schedule {
 	double budget; /* 0: none */
 	int most, level;
 	bool is_trial, is_second;   /* of two trials */
+	bool is_again;		    /* the trial: its window had no room at first */
 	struct span first;	    /* of these */
 	struct level_choice chosen; /* base_ns 0: it was given */
 	struct pace pace;

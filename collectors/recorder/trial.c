@@ -12,14 +12,19 @@
 #define READER_RATE 5e-4
 #define NEVER_NS (1ULL << 62)
 
+static int refuse_queue(void)
+{
+	return fail(EXIT_CODE_USAGE, "the queue is too small: give more than --queue %zuK",
+		    state.options->queue_bytes >> 10);
+}
+
 static int put_budget(void)
 {
 	struct stream_budget *budget = output_put_alone(STREAM_BUDGET, sizeof(*budget));
 	const struct choice *choice = &state.pace.choice;
 
 	if (!budget)
-		return fail(EXIT_CODE_USAGE, "the queue is too small: give more than --queue %zuK",
-			    state.options->queue_bytes >> 10);
+		return refuse_queue();
 	budget->share_ppm = (u64)(state.budget * 1e6 + 0.5);
 	budget->base_ns = (u64)(load_base(&state.pace.load) * (double)NS_PER_S);
 	budget->dense_ns = choice->dense_ns;
@@ -79,6 +84,20 @@ static int try_again(const struct span *trial)
 	return 0;
 }
 
+/* There was no room for the window of a trial: it is made again, once, with all of the queue. */
+static int begin_again(void)
+{
+	struct step step = {state.most, TRIAL_NS, state.watch_ns};
+
+	if (!output_is_empty() || !cut(state.level, EDGE_OUTER))
+		return stay();
+	if (enter(step))
+		return -1;
+	state.is_again = true;
+	state.settled = state.watched;
+	return 0;
+}
+
 /* The trial is over: choose by what it cost. */
 int judge(void)
 {
@@ -87,6 +106,8 @@ int judge(void)
 	struct load load, first;
 
 	read_now();
+	if (state.level != state.most)
+		return begin_again();
 	settle(&trial);
 	meter_load(&trial, &load);
 	load.read_ns = READER_CUT_NS;
@@ -94,8 +115,11 @@ int judge(void)
 	if (!state.is_second &&
 	    trial_is_doubtful(&load, state.budget, state.most, state.options->window_ns))
 		return try_again(&trial);
-	if (!cut(state.level, EDGE_OUTER))
-		return stay();
+	if (!cut(state.level, EDGE_OUTER)) {
+		if (state.is_again)
+			return refuse_queue();
+		return turn(light_of(state.most)) ? -1 : stay();
+	}
 	state.settled = state.now;
 	state.is_trial = false;
 	if (state.is_second) {

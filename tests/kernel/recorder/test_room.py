@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,8 @@ MANY, ORDERS, SPIN_US, CALM_S = 300, 5, 2000, 0.6
 """Threads, of which the recorder does not ask the clock in each window; half of them spin."""
 CROWD, USED_BYTES = 4000, 2_900_000
 """Threads, and of a queue of 3 MB: all cells of all of them would be 18 MB."""
+RING, HOPS, QUICK_S, LONGEST_S = 1000, 20_000, 3, 1.0
+"""Threads that wake each other, while a reader is slow and then is not: dearer than the budget."""
 KEY_BYTES = f"{ctypes.sizeof(SampleKey)}"
 
 
@@ -68,6 +71,31 @@ def crowd_of(
         assert crowd.stdout.readline()
 
     return crowd, order
+
+
+class SlowReader:
+    """Takes 20 KB a second of a recorder's stream, until it is told to read as fast as it can."""
+
+    def __init__(self, recorder: "subprocess.Popen[bytes]") -> None:
+        assert recorder.stdout is not None
+        self.is_slow = threading.Event()
+        self.is_slow.set()
+        self._from = recorder.stdout.fileno()
+        self._parts: list[bytes] = []
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while part := os.read(self._from, 4096):
+            self._parts.append(part)
+            if self.is_slow.is_set():
+                time.sleep(0.2)
+
+    def rest(self) -> bytes:
+        """All of the stream, when it has ended."""
+        self.is_slow.clear()
+        self._thread.join(COMMAND_S)
+        return b"".join(self._parts)
 
 
 @pytest.mark.timing
@@ -206,28 +234,47 @@ def test_a_slow_reader_of_many_threads_gets_their_accounts_at_last(
     command = [PROGRAM, "--plan", str(plan), "--pid", str(crowd.pid), "--queue", "3M"]
     command += ["--window", "50ms"]
     recorder = spawn(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096)
-    parts: list[bytes] = []
-    is_done = threading.Event()
-
-    def read_slowly() -> None:
-        assert recorder.stdout is not None
-        while not is_done.wait(0.2):
-            parts.append(os.read(recorder.stdout.fileno(), 4096))
-        parts.append(recorder.stdout.read())
-
-    reader = threading.Thread(target=read_slowly)
-    reader.start()
+    reader = SlowReader(recorder)
     await_attached(recorder)
     while queue_bytes(recorder.pid) < USED_BYTES:
         order("! 50")
     for _ in range(10):
         order("! 50")
     recorder.terminate()
-    is_done.set()
-    reader.join(COMMAND_S)
+    stream = reader.rest()
     assert recorder.stderr is not None
     assert recorder.wait(COMMAND_S) == OK, recorder.stderr.read()
-    stream = b"".join(parts)
     assert last_of(stream, "window").merged_count > 0
     assert last_of(stream, "end").merged_count > 0
     assert frames_of(stream)[1].why_ended == ""
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize(("queue", "slow_s"), [("256K", 6), ("512K", 13)], ids=["trial", "later"])
+def test_a_slow_reader_keeps_nothing_attached_beyond_a_budget(
+    repository: Path, spawn: Record, tmp_path: Path, queue: str, slow_s: float
+) -> None:
+    """A dense window without room ends when it would have, as part of one with less."""
+    crowd, order = crowd_of(repository, spawn)
+    order(f"+ {RING}")
+    plan = tmp_path / "a.plan"
+    plan.write_text(plan_text(crowd.pid, repository))
+    command = [PROGRAM, "--plan", str(plan), "--pid", str(crowd.pid), "--queue", queue]
+    command += ["--budget", "5%", "--window", "200ms"]
+    recorder = spawn(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pipesize=4096)
+    reader = SlowReader(recorder)
+    await_attached(recorder)
+    until_s = time.monotonic() + slow_s
+    while time.monotonic() < until_s + QUICK_S:
+        order(f"p {HOPS}")
+        if time.monotonic() > until_s:
+            reader.is_slow.clear()
+    recorder.terminate()
+    windows = frames_named("window", reader.rest())
+    assert recorder.stderr is not None
+    assert recorder.wait(COMMAND_S) == OK, recorder.stderr.read()
+    ends = [(before.end_ns, row) for before, row in pairwise(windows)]
+    dense_s = [(row.end_ns - began_ns) / 1e9 for began_ns, row in ends if row.level == b"record"]
+    assert windows[-1].merged_count > 0
+    assert dense_s, "when there is room"
+    assert max(dense_s) < LONGEST_S
