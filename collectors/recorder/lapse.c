@@ -1,7 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* A recorder that got no CPU for more than 2 s goes on: what is lost is its present window. */
+#include "output.h"
 #include "schedule_steps.h"
 #include "stretches.h"
+
+#define AGAIN_NS (5 * NS_PER_S) /* after attaching in vain */
+
+int follow_with_stretches(void)
+{
+	if (state.stretch.begins || state.stretch.is_on)
+		return 0;
+	return stretches_follow(state.level == state.most &&
+				(state.budget <= 0 || is_continuous(&state.pace.choice)));
+}
 
 /* What is going on beside windows is given up, and begins again when it is due. */
 static int drop_stretches(void)
@@ -14,7 +25,7 @@ static int drop_stretches(void)
 	if (state.price.is_on && engine_set_traps(state.engine, state.plan, state.target, true))
 		error = -1;
 	state.price.is_on = state.price.has_without = false;
-	return error;
+	return stretches_follow(false) || error ? -1 : 0;
 }
 
 int schedule_lapse(void)
@@ -49,16 +60,17 @@ static void begin_step(void)
 
 int schedule_resume(void)
 {
-	if (state.windows->is_full) { /* nothing is attached before there is room */
-		read_now();
-		if (!cut(LEVEL_NONE, EDGE_OUTER))
-			return stay();
-	}
-	if (turn(state.lapsed_level))
+	/* Nothing is attached before there is room for all that a ledger begins with. */
+	if (state.windows->is_full && !output_has_room(state.options->queue_bytes / 2))
+		return stay();
+	if (turn(state.lapsed_level) || follow_with_stretches())
 		return -1;
 	read_now();
-	if (!cut(LEVEL_NONE, has_ledger(state.lapsed_level) ? EDGE_RESTART : EDGE_OUTER))
-		return turn(LEVEL_NONE) ? -1 : stay();
+	if (!cut(LEVEL_NONE, has_ledger(state.lapsed_level) ? EDGE_RESTART : EDGE_OUTER)) {
+		int error = turn(LEVEL_NONE) || follow_with_stretches() || stay();
+		state.next_ns += AGAIN_NS;
+		return error ? -1 : 0;
+	}
 	state.is_lapsed = false;
 	begin_step();
 	return 0;

@@ -143,14 +143,6 @@ bool output_has_room(size_t bytes)
 	return room() >= bytes + 2 * (sizeof(struct stream_head) + 8);
 }
 
-bool output_is_empty(void)
-{
-	pthread_mutex_lock(&queue.lock);
-	bool is_empty = queue.written == queue.committed;
-	pthread_mutex_unlock(&queue.lock);
-	return is_empty;
-}
-
 void *output_put(u16 type, size_t bytes)
 {
 	u64 held = queue.end - queue.frame - sizeof(struct stream_head);

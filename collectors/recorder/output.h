@@ -29,9 +29,6 @@ void output_rollback(void);
 /* Whether so many bytes surely fit. */
 bool output_has_room(size_t bytes);
 
-/* Whether all that was committed is written. */
-bool output_is_empty(void);
-
 /* The error with which the reader was lost, 0: it was not. */
 int output_error(void);
 

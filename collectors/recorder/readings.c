@@ -41,3 +41,25 @@ void settle(struct span *span)
 	span->spent.probes_ns += state.settled_more_ns;
 	state.settled_more_ns = 0;
 }
+
+void carry_cost(void)
+{
+	struct overhead *carried = &state.carried;
+	struct span span;
+
+	meter_span(&state.sent, &state.now, state.level, &span);
+	carried->probes_ns += span.spent.probes_ns + state.sent_more_ns;
+	carried->scheduler_ns += span.spent.scheduler_ns;
+	carried->neighbours_ns += span.spent.neighbours_ns;
+	carried->samples_ns += span.spent.samples_ns;
+	state.sent = state.now;
+	state.sent_more_ns = 0;
+}
+
+void tell_carried(struct overhead *spent)
+{
+	spent->probes_ns += state.carried.probes_ns;
+	spent->scheduler_ns += state.carried.scheduler_ns;
+	spent->neighbours_ns += state.carried.neighbours_ns;
+	spent->samples_ns += state.carried.samples_ns;
+}

@@ -28,10 +28,12 @@ bool cut(int level, enum edge edge)
 	};
 	u64 before_ns = session_cpu_ns();
 
-	if (state.asked_ns > state.last_end_ns && state.asked_ns < state.now.time_ns)
+	bool is_past = state.asked_ns > state.last_end_ns && state.asked_ns < end.ns;
+	if (is_past && edge != EDGE_RESTART)
 		end.ns = state.asked_ns;
 	meter_span(&state.sent, &state.now, level, &end.span);
 	end.span.spent.probes_ns += state.sent_more_ns;
+	tell_carried(&end.span.spent);
 	if (state.stretch.begins)
 		stretch_begin(state.now.time_ns);
 	if (state.stretch.is_on && state.now.time_ns >= state.stretch.end_ns) {
@@ -43,6 +45,7 @@ bool cut(int level, enum edge edge)
 	if (is_cut) {
 		state.sent = state.now;
 		state.sent_more_ns = 0;
+		state.carried = (struct overhead){0};
 		state.asked_ns = 0;
 		state.last_end_ns = end.ns;
 	}
@@ -152,15 +155,6 @@ int follow(struct step step, bool is_cut)
 	return rises && price_is_wanted() ? price_begin(step) : enter(step);
 }
 
-/* What calibration stretches need between them is on where there can be any. */
-static int follow_with_stretches(void)
-{
-	if (state.stretch.begins || state.stretch.is_on)
-		return 0;
-	return stretches_follow(state.level == state.most &&
-				(state.budget <= 0 || is_continuous(&state.pace.choice)));
-}
-
 int enter(struct step step)
 {
 	int before = state.level;
@@ -172,7 +166,7 @@ int enter(struct step step)
 	if (step.level > before) {
 		read_now();
 		if (!cut(before, rises ? EDGE_RESTART : EDGE_OUTER))
-			return turn(before) ? -1 : stay();
+			return turn(before) || follow_with_stretches() ? -1 : stay();
 	}
 	read_watched();
 	state.watch_ns = step.watch_ns;
@@ -214,6 +208,8 @@ static int go_on(void)
 {
 	read_again();
 	statistics_saw(&state.sent, &state.now, state.windows->number);
+	if (state.level != state.most) /* there was no room for it before */
+		return follow((struct step){state.most, state.options->window_ns, NEVER_NS}, false);
 	cut(state.level, EDGE_INNER);
 	statistics_sparingly();
 	whole_put(); /* if there was no room for it before */
@@ -327,6 +323,10 @@ int schedule_step(void)
 	if (time_ns >= state.look_ns)
 		look();
 	if (time_ns >= state.drain_ns) {
+		if (state.windows->is_full && state.budget > 0) { /* its step may be long */
+			read_again();
+			cut(state.level, EDGE_INNER);
+		}
 		u64 pause_ns = window_drain(state.engine);
 		if (!state.stretch.is_on)
 			stretches_drain();

@@ -24,8 +24,9 @@ struct schedule {
 	double budget; /* 0: none */
 	int most, level;
 	bool is_trial, is_second;   /* of two trials */
-	bool is_again;		    /* the trial: its window had no room at first */
-	struct span first;	    /* of these */
+	bool is_measured;	    /* the trial */
+	struct span first, trial;   /* what two cost, and both or the only one */
+	struct load load;	    /* by them */
 	struct level_choice chosen; /* base_ns 0: it was given */
 	struct pace pace;
 	u64 next_ns, look_ns, drain_ns, watch_ns;
@@ -36,6 +37,8 @@ struct schedule {
 	double cut_ns, turn_ns; /* CPU time, below 0: nothing was attached or detached */
 	/* What the probes of stretches cost since `sent`, `settled` and `watched`. */
 	double sent_more_ns, settled_more_ns, watched_more_ns;
+	/* What the present window cost at a level that it left: see carry_cost(). */
+	struct overhead carried;
 	/* The end of the last window that was sent, of the last that was accounted for, when the
 	 * present step was looked at, and when it began. */
 	struct reading sent, settled, watched, now;

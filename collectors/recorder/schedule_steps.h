@@ -6,6 +6,7 @@
 #include "session.h"
 
 #define state (session->schedule)
+#define NEVER_NS (1ULL << 62)
 
 /* Read the counters into `now`, or into `watched`. */
 void read_now(void);
@@ -28,6 +29,15 @@ int turn(int level);
 
 /* The window goes on as it is. */
 int stay(void);
+
+/* Keep what the present window, which had no room, cost at the level that it leaves now. */
+void carry_cost(void);
+
+/* Add that where it is sent. */
+void tell_carried(struct overhead *spent);
+
+/* What calibration stretches need between them is on where there can be any. */
+int follow_with_stretches(void);
 
 /* Go on to the level of a step. */
 int follow(struct step step, bool is_cut);

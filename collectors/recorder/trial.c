@@ -6,17 +6,11 @@
 #include "output.h"
 #include "schedule_steps.h"
 #include "stream.h"
+#include "stretches.h"
 
 /* What a window with a ledger costs who reads it, and time without, until that is known. */
 #define READER_CUT_NS 5e6
 #define READER_RATE 5e-4
-#define NEVER_NS (1ULL << 62)
-
-static int refuse_queue(void)
-{
-	return fail(EXIT_CODE_USAGE, "the queue is too small: give more than --queue %zuK",
-		    state.options->queue_bytes >> 10);
-}
 
 static int put_budget(void)
 {
@@ -24,7 +18,8 @@ static int put_budget(void)
 	const struct choice *choice = &state.pace.choice;
 
 	if (!budget)
-		return refuse_queue();
+		return fail(EXIT_CODE_USAGE, "the queue is too small: give more than --queue %zuK",
+			    state.options->queue_bytes >> 10);
 	budget->share_ppm = (u64)(state.budget * 1e6 + 0.5);
 	budget->base_ns = (u64)(load_base(&state.pace.load) * (double)NS_PER_S);
 	budget->dense_ns = choice->dense_ns;
@@ -84,69 +79,81 @@ static int try_again(const struct span *trial)
 	return 0;
 }
 
-/* There was no room for the window of a trial: it is made again, once, with all of the queue. */
-static int begin_again(void)
+/* What the trial cost; false: it is doubtful, and goes on. */
+static bool measure(void)
 {
-	struct step step = {state.most, TRIAL_NS, state.watch_ns};
+	struct load first;
 
-	if (!output_is_empty() || !cut(state.level, EDGE_OUTER))
-		return stay();
-	if (enter(step))
-		return -1;
-	state.is_again = true;
-	state.settled = state.watched;
-	return 0;
-}
-
-/* The trial is over: choose by what it cost. */
-int judge(void)
-{
-	struct choice choice;
-	struct span trial;
-	struct load load, first;
-
-	read_now();
-	if (state.level != state.most)
-		return begin_again();
-	settle(&trial);
-	meter_load(&trial, &load);
-	load.read_ns = READER_CUT_NS;
-	load.reading = READER_RATE / load_base(&load);
+	settle(&state.trial);
+	meter_load(&state.trial, &state.load);
+	state.load.read_ns = READER_CUT_NS;
+	state.load.reading = READER_RATE / load_base(&state.load);
 	if (!state.is_second &&
-	    trial_is_doubtful(&load, state.budget, state.most, state.options->window_ns))
-		return try_again(&trial);
-	if (!cut(state.level, EDGE_OUTER)) {
-		if (state.is_again)
-			return refuse_queue();
-		return turn(light_of(state.most)) ? -1 : stay();
-	}
+	    trial_is_doubtful(&state.load, state.budget, state.most, state.options->window_ns))
+		return false;
+	state.is_measured = true;
 	state.settled = state.now;
-	state.is_trial = false;
 	if (state.is_second) {
 		meter_load(&state.first, &first);
-		trials_join(&load, &first);
-		spans_join(&trial, &state.first);
+		trials_join(&state.load, &first);
+		spans_join(&state.trial, &state.first);
 	}
-	load.cut_ns = state.cut_ns;
-	load.read_ns = state.options->reader ? READER_CUT_NS : 0;
-	load.reading = state.options->reader ? READER_RATE / load_base(&load) : 0;
-	bool is_simple = budget_choose(&load, state.budget, state.most, state.options->window_ns,
+	return true;
+}
+
+/* No room for the trial's window: it becomes part of one with less, and the choice waits. */
+static int wait_for_room(void)
+{
+	if (state.level == state.most) {
+		carry_cost();
+		if (try_turn(&state.trial, &state.load) || stretches_follow(false))
+			return -1;
+	}
+	return stay();
+}
+
+/* Choose by what the trial cost; its window is sent. */
+static int choose(void)
+{
+	struct choice choice;
+	struct load *load = &state.load;
+	struct span since;
+
+	settle(&since); /* while there was no room */
+	state.settled = state.now;
+	state.is_trial = false;
+	load->cut_ns = state.cut_ns;
+	load->read_ns = state.options->reader ? READER_CUT_NS : 0;
+	load->reading = state.options->reader ? READER_RATE / load_base(load) : 0;
+	bool is_simple = budget_choose(load, state.budget, state.most, state.options->window_ns,
 				       false, &choice) &&
 			 is_continuous(&choice) && choice.dense == state.most;
-	if (!is_simple && try_turn(&trial, &load))
+	if (!is_simple && state.level == state.most && try_turn(&state.trial, load))
 		return -1;
-	bool fits = pace_begin(&state.pace, &load, &trial);
+	bool fits = pace_begin(&state.pace, load, &state.trial);
 	if (!fits && !state.options->or_everything) {
-		budget_refuse(&load, state.budget);
+		budget_refuse(load, state.budget);
 		return -1;
 	}
+	account_settle(&state.pace.account, &since);
 	struct step step = {state.most, state.options->window_ns, NEVER_NS};
 	if (fits) {
 		step = pace_first(&state.pace);
 		meter_count_reader(state.options->reader);
 	} else {
 		state.budget = 0;
-		state.pace.choice = budget_everything(&load, state.most, state.options->window_ns);
+		state.pace.choice = budget_everything(load, state.most, state.options->window_ns);
 	}
 	return put_budget() ? -1 : follow(step, true);
+}
+
+/* The trial is over. */
+int judge(void)
+{
+	read_now();
+	if (!state.is_measured && !measure())
+		return try_again(&state.trial);
+	if (!cut(state.level, EDGE_OUTER) || !output_has_room(sizeof(struct stream_budget)))
+		return wait_for_room();
+	return choose();
 }

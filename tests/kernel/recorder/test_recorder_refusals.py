@@ -135,9 +135,15 @@ def test_files_that_may_not_be_opened_are_no_other_build(words: list[object]) ->
 
 
 def await_programs(recorder: "subprocess.Popen[bytes]") -> None:
-    """Until it has looked at the process and loads its programs: nothing is attached yet."""
-    folder = Path(f"/proc/{recorder.pid}/fd")
-    while not any("bpf" in link for link in links_of(folder)):
+    """Until it has looked at the process and loads its programs: nothing is attached yet.
+
+    Before it is the recorder it has the files of the tests.
+    """
+    process = Path(f"/proc/{recorder.pid}")
+    while not (
+        process.joinpath("exe").samefile(PROGRAM)
+        and any("bpf" in link for link in links_of(process / "fd"))
+    ):
         assert recorder.poll() is None, recorder.communicate()[1]
         time.sleep(0.001)
 
