@@ -4,7 +4,32 @@
 #include "schedule_steps.h"
 #include "stretches.h"
 
-#define AGAIN_NS (5 * NS_PER_S) /* after attaching in vain */
+#define AGAIN_NS (2 * NS_PER_S) /* after attaching in vain */
+
+bool cut_again(int level, enum edge edge)
+{
+	u64 merged_count = state.windows->merged_count;
+	bool is_cut = cut(level, edge);
+
+	if (!is_cut)
+		state.windows->merged_count = merged_count;
+	return is_cut;
+}
+
+bool may_rise(bool is_doubtful)
+{
+	return !is_doubtful || output_has_room(state.options->queue_bytes / 2) ||
+	       monotonic_ns() >= state.again_ns;
+}
+
+int fall_back(int level)
+{
+	int error = turn(level) || follow_with_stretches() || stay();
+
+	state.again_ns = monotonic_ns() + AGAIN_NS;
+	state.next_ns += AGAIN_NS;
+	return error ? -1 : 0;
+}
 
 int follow_with_stretches(void)
 {
@@ -35,6 +60,7 @@ int schedule_lapse(void)
 		return 0;
 	state.lapsed_level = state.level;
 	state.is_lapsed = true;
+	state.again_ns = monotonic_ns() + AGAIN_NS;
 	if (state.price.is_on) /* the engine is there already, without its traps */
 		state.level = state.price.step.level;
 	int error = turn(LEVEL_NONE); /* before traps are on again, which attaches none then */
@@ -60,17 +86,13 @@ static void begin_step(void)
 
 int schedule_resume(void)
 {
-	/* Nothing is attached before there is room for all that a ledger begins with. */
-	if (state.windows->is_full && !output_has_room(state.options->queue_bytes / 2))
+	if (!may_rise(state.windows->is_full))
 		return stay();
 	if (turn(state.lapsed_level) || follow_with_stretches())
 		return -1;
 	read_now();
-	if (!cut(LEVEL_NONE, has_ledger(state.lapsed_level) ? EDGE_RESTART : EDGE_OUTER)) {
-		int error = turn(LEVEL_NONE) || follow_with_stretches() || stay();
-		state.next_ns += AGAIN_NS;
-		return error ? -1 : 0;
-	}
+	if (!cut(LEVEL_NONE, has_ledger(state.lapsed_level) ? EDGE_RESTART : EDGE_OUTER))
+		return fall_back(LEVEL_NONE);
 	state.is_lapsed = false;
 	begin_step();
 	return 0;

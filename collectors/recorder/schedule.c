@@ -140,17 +140,20 @@ int stay(void)
 
 /*
  * Go on to the level of a step. What it has more is attached before its window begins, and what it
- * has less is detached after the one before has ended: all of a window has what its level says.
- * Without room for a window what is next is not attached; what is over is detached all the same,
- * and the window then is part of one with less.
+ * has less is detached after the one before has ended: all of a window has what its level says. One
+ * without room is part of one with less if that is next, and nothing more is attached then.
  */
 int follow(struct step step, bool is_cut)
 {
 	bool rises = has_ledger(step.level) && !has_ledger(state.level);
 	bool needs_end = !is_cut && (step.level <= state.level || state.windows->is_full);
 
-	if (needs_end && !cut(state.level, step.level == state.level ? EDGE_INNER : EDGE_OUTER) &&
-	    step.level >= state.level)
+	if (needs_end && !cut(state.level, step.level == state.level ? EDGE_INNER : EDGE_OUTER)) {
+		if (step.level >= state.level)
+			return stay();
+		carry_cost();
+	}
+	if (step.level > state.level && !may_rise(state.rose_in_vain))
 		return stay();
 	return rises && price_is_wanted() ? price_begin(step) : enter(step);
 }
@@ -165,8 +168,9 @@ int enter(struct step step)
 	statistics_at(step.level);
 	if (step.level > before) {
 		read_now();
-		if (!cut(before, rises ? EDGE_RESTART : EDGE_OUTER))
-			return turn(before) || follow_with_stretches() ? -1 : stay();
+		state.rose_in_vain = !cut(before, rises ? EDGE_RESTART : EDGE_OUTER);
+		if (state.rose_in_vain)
+			return fall_back(before);
 	}
 	read_watched();
 	state.watch_ns = step.watch_ns;
@@ -279,8 +283,9 @@ void schedule_end_window(u64 ns)
 {
 	if (ns && ns <= state.last_end_ns)
 		return;
-	state.next_ns = monotonic_ns();
-	state.asked_ns = ns ? ns : state.next_ns;
+	state.asked_ns = ns ? ns : monotonic_ns();
+	if (!state.is_lapsed)
+		state.next_ns = monotonic_ns();
 }
 
 /* Its window has ended. One that cost too much ended early; it is not told. */
@@ -325,7 +330,7 @@ int schedule_step(void)
 	if (time_ns >= state.drain_ns) {
 		if (state.windows->is_full && state.budget > 0) { /* its step may be long */
 			read_again();
-			cut(state.level, EDGE_INNER);
+			cut_again(state.level, EDGE_INNER);
 		}
 		u64 pause_ns = window_drain(state.engine);
 		if (!state.stretch.is_on)

@@ -42,9 +42,11 @@ struct schedule {
 	/* The end of the last window that was sent, of the last that was accounted for, when the
 	 * present step was looked at, and when it began. */
 	struct reading sent, settled, watched, now;
-	int lapsed_level; /* what is on again after a lapse */
-	bool is_lapsed;	  /* everything is detached: see schedule_lapse() */
-	bool is_read;	  /* the last window was */
+	int lapsed_level;  /* what is on again after a lapse */
+	u64 again_ns;	   /* when it is tried to attach whatever room there is */
+	bool rose_in_vain; /* the last time: what was attached had no room to begin */
+	bool is_lapsed;	   /* everything is detached: see schedule_lapse() */
+	bool is_read;	   /* the last window was */
 	struct price_stretches price;
 	/* The calibration stretch that is under way. */
 	struct {

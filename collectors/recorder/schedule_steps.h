@@ -24,6 +24,16 @@ enum edge { EDGE_INNER, EDGE_OUTER, EDGE_RESTART };
 /* End a window at `now`; false: there is no room. */
 bool cut(int level, enum edge edge);
 
+/* The same for one that is late: without room again it is no further part of a longer one. */
+bool cut_again(int level, enum edge edge);
+
+/* Whether there is room for what a ledger begins with, as far as it is known; at times in any case.
+ */
+bool may_rise(bool is_doubtful);
+
+/* What was attached has no room to begin: back to a level, for some seconds. */
+int fall_back(int level);
+
 /* Attach and detach what a level needs. */
 int turn(int level);
 

@@ -40,7 +40,7 @@ enum stream_type {
 	STREAM_ERROR = 15,	 /* struct stream_error: why the recording failed */
 	STREAM_END = 16,	 /* struct stream_end: the recording ended in order */
 	STREAM_QUOTA = 17,	 /* struct stream_quota: control groups whose counters changed */
-	STREAM_BUDGET = 18,	 /* struct stream_budget: after the first window, with a budget */
+	STREAM_BUDGET = 18,	 /* struct stream_budget: after a window, with a budget */
 	STREAM_FUNCTION = 19,	 /* struct stream_function: of each function of the plan */
 	STREAM_FUNCTION_SUM = 20,  /* struct stream_function_sum: sums that changed */
 	STREAM_FUNCTION_TIME = 21, /* struct stream_function_time: buckets that changed */

@@ -122,7 +122,6 @@ static int choose(void)
 	settle(&since); /* while there was no room */
 	state.settled = state.now;
 	state.is_trial = false;
-	load->cut_ns = state.cut_ns;
 	load->read_ns = state.options->reader ? READER_CUT_NS : 0;
 	load->reading = state.options->reader ? READER_RATE / load_base(load) : 0;
 	bool is_simple = budget_choose(load, state.budget, state.most, state.options->window_ns,
@@ -153,7 +152,11 @@ int judge(void)
 	read_now();
 	if (!state.is_measured && !measure())
 		return try_again(&state.trial);
-	if (!cut(state.level, EDGE_OUTER) || !output_has_room(sizeof(struct stream_budget)))
+	bool is_late = state.level != state.most;
+	bool is_cut = is_late ? cut_again(state.level, EDGE_OUTER) : cut(state.level, EDGE_OUTER);
+	if (!is_late || state.cut_ns > state.load.cut_ns)
+		state.load.cut_ns = state.cut_ns;
+	if (!is_cut || !output_has_room(sizeof(struct stream_budget)))
 		return wait_for_room();
 	return choose();
 }

@@ -33,7 +33,7 @@ class LivePart:
         self.windows_count = 0
         """Whole windows that have arrived."""
         self.has_budget = False
-        """Whether the choice of a budget has arrived, which follows the first window."""
+        """Whether the choice of a budget has arrived, which follows one of the first windows."""
         self.is_over = False
         """Whether nothing more will arrive."""
         self.has_end = False

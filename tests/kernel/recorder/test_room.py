@@ -51,7 +51,7 @@ MANY, ORDERS, SPIN_US, CALM_S = 300, 5, 2000, 0.6
 """Threads, of which the recorder does not ask the clock in each window; half of them spin."""
 CROWD, USED_BYTES = 4000, 2_900_000
 """Threads, and of a queue of 3 MB: all cells of all of them would be 18 MB."""
-RING, HOPS, QUICK_S, LONGEST_S = 1000, 20_000, 3, 1.0
+RING, HOPS, QUICK_S, LONGEST_S = 1000, 20_000, 6, 1.0
 """Threads that wake each other, while a reader is slow and then is not: dearer than the budget."""
 KEY_BYTES = f"{ctypes.sizeof(SampleKey)}"
 
