@@ -126,18 +126,28 @@ def add_exact_handshakes(
         return
     most_ns = _cpu_of_signature(block_of, tables)
     for block, times in signs.items():
-        scaled = len(times) * dense_ns[block] / span_ns[block]
-        add("exact:handshake", block, scaled)
-        add("exact:sign", block, scaled * min(float(np.quantile(times, TYPICAL)), most_ns))
+        part = dense_ns[block] / span_ns[block]
+        add("exact:handshake", block, len(times) * part)
+        # A resumed session has no signature, and counts among the handshakes only.
+        signed = [time_ns for time_ns in times if time_ns > 0]
+        if signed:
+            typical_ns = min(float(np.quantile(signed, TYPICAL)), most_ns)
+            add("exact:sign", block, len(signed) * part * typical_ns)
 
 
 def _cpu_of_signature(block_of: Mapping[int, int], tables: Tables) -> float:
-    """CPU time of a signature by the ledger of all dense windows; infinite without one."""
-    signs = sum(
+    """CPU time of a signature in ns by the ledger of all dense windows; infinite without one.
+
+    Of the handshakes that ended there, the recorded ones tell which part signed: not those that
+    resumed a session, nor most of those that failed.
+    """
+    shakes = sum(
         row.ended_count
         for row in tables.phase_counts
         if row.phase == "handshake" and row.window_id in block_of
     )
+    rows = [row for row in tables.handshakes if row.window_id in block_of]
+    signs = shakes * sum(row.sign_ns > 0 for row in rows) / max(len(rows), 1)
     cpu_ns = sum(
         row.time_ns
         for row in tables.ledger

@@ -24,6 +24,7 @@ from tlstax.tests.unit.findings.loads import (
     dense,
     found,
     load,
+    resumed_at_times,
     sentence,
     starved,
     storm,
@@ -71,6 +72,43 @@ def test_a_long_key_is_found_by_the_signatures_of_all_handshakes(mode: str) -> N
     assert count == sum(
         PER_SECOND * (window.end_ns - window.start_ns) // S for window in rows.windows
     )
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("library", "key", "expected"),
+    [
+        ("OpenSSL", "", "rsa_key_size"),
+        ("OpenSSL", "RSA 4096", "long_key"),
+        ("yaSSL", "", "slow_signature"),
+    ],
+)
+def test_resumed_sessions_hide_no_signature(
+    mode: str, library: str, key: str, expected: str
+) -> None:
+    """A tenth of them was enough: they sign in 0 ns, and a low quantile of all was taken."""
+    rows = resumed_at_times(storm(mode, sign=5 * MS))
+    rows.targets = [rows.targets[0]._replace(tls_library=library)]
+    rows.status = [Status(S, None, "certificate/key", key)]
+    assert found(rows)[0] == expected
+    (finding, *_) = explain.explain(as_recorded(rows)).findings
+    sign_ns = next(one.value for one in finding.evidence if one.name == "sign_ns")
+    assert sign_ns == pytest.approx(4 * MS, rel=0.02), "the mean of all, as in the ledger"
+
+
+def test_failed_handshakes_do_not_shorten_the_signature_of_the_others() -> None:
+    """They end as the others do, and most of them have not signed."""
+    rows = storm("budget", sign=5 * MS)
+    rows.handshakes += [
+        row._replace(handshake_id=-row.handshake_id - 1, outcome="failure", sign_ns=0)
+        for row in rows.handshakes
+        for _ in range(4)
+    ]
+    rows.phase_counts = [
+        row._replace(ended_count=5 * row.ended_count) if row.phase == "handshake" else row
+        for row in rows.phase_counts
+    ]
+    assert "rsa_key_size" in found(rows)
 
 
 @pytest.mark.parametrize("with_handshakes", [1, 0])
