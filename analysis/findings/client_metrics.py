@@ -57,20 +57,17 @@ def add_client(
     found["client_handshake_ns"] = exact((in_handshake - cpu.get("sign", 0.0)) / count)
     found["client_setup_ns"] = exact((setup + waits) / count)
     found["client_setup_share"] = exact(setup / max(1.0, setup + in_handshake))
+    computed = max(1.0, setup + in_handshake)
+    # All of its CPU time causes its waiting for a CPU, as in the shares of the server.
+    sign = cpu.get("sign", 0.0) * (1.0 + queued / computed)
+    of_handshakes = found["handshake_network_share"], found["handshake_wait_ns"].value
+    found["client_sign_wait_share"] = _awaited(*of_handshakes, sign / count)
     awaited_ns = found["connecting_wait_ns"].value
     if awaited_ns:
         found["client_connecting_ratio"] = exact((setup + in_handshake) / count / awaited_ns)
+        with_queue = setup + waits + queued * setup / computed
         network = found["connecting_network_share"]
-        # All of its CPU time causes its waiting for a CPU, as in the shares of the server.
-        with_queue = setup + waits + queued * setup / max(1.0, setup + in_handshake)
-        part_of = min(1.0, with_queue / count / awaited_ns)
-        if network.value is not None and network.low is not None and network.high is not None:
-            found["client_setup_wait_share"] = Metric(
-                network.value * part_of,
-                network.low * part_of,
-                network.high * part_of,
-                unit_count=network.unit_count,
-            )
+        found["client_setup_wait_share"] = _awaited(network, awaited_ns, with_queue / count)
     of = window_units.of_group(_within(part, ids), clients.windows)
     hits, sampled = np.zeros(of.units.count), np.zeros(of.units.count)
     for window_id, unit in of.unit_of.items():
@@ -78,6 +75,15 @@ def add_client(
         hits[unit] += mine.get(_CERTIFICATES, 0)
         sampled[unit] += _sampled(mine, ("connect",))
     found["client_certificate_share"] = counted(hits, sampled, of.units)
+
+
+def _awaited(network: Metric, awaited_ns: float | None, work_ns: float) -> Metric:
+    """The part of a share of waiting in which a client works so long per connection."""
+    if not awaited_ns or network.value is None or network.low is None or network.high is None:
+        return Metric(None)
+    part = min(1.0, work_ns / awaited_ns)
+    share = (network.value * part, network.low * part, network.high * part)
+    return Metric(*share, unit_count=network.unit_count)
 
 
 def _within(part: Group, window_ids: Collection[int]) -> Group:

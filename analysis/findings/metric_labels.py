@@ -221,6 +221,9 @@ LABELS: Final[Mapping[str, Label]] = {
     "client_setup_wait_share": Label(
         "the server waiting for the client's set-up, share of the time", "share", "both-sides"
     ),
+    "client_sign_wait_share": Label(
+        "the server waiting for the client's signature, share of the time", "share", "both-sides"
+    ),
     "client_tls_ns": Label(
         "CPU time that TLS adds to the client, per connection, by both arms", "ns", "both-sides"
     ),
