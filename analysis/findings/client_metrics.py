@@ -13,6 +13,13 @@ from tlstax.analysis.rows import ledger, window_units
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 
+LEAST_CONNECTIONS: Final = 20
+"""Connections of recorded clients from which on means of their times are metrics.
+
+The bound of the server's handshakes in the rules is the same. These means have no interval.
+"""
+TOO_FEW: Final = "too few connections"
+"""Of clients with windows, as the value of `client_recorded`."""
 _CERTIFICATES: Final = ("connect", "certificate")
 
 
@@ -22,9 +29,16 @@ def add_client(
     tables: Tables,
     client_counts: Mapping[int, Counts],
 ) -> None:
-    """What clients computed while they connected, from windows of the same time."""
+    """What clients computed while they connected, from windows of the same time.
+
+    Of too few connections there is only the word that they are too few: rules judge then as if no
+    client had been recorded.
+    """
     clients = tables.clients
-    assert clients is not None
+    recorded = clients is not None and bool(clients.windows)
+    found["client_recorded"] = Metric(None, text="yes" if recorded else "no")
+    if clients is None or not recorded:
+        return
     run_ids = {run.run_id for run in part.runs}
     ids = {w.window_id for w in clients.windows if not part.runs or w.run_id in run_ids}
     totals = ledger.totals(clients.ledger, ids)
@@ -34,7 +48,8 @@ def add_client(
         if row.window_id in ids and row.phase in ended:
             ended[row.phase] += row.ended_count
     count = max(ended.values())
-    if not count:
+    if count < LEAST_CONNECTIONS:
+        found["client_recorded"] = Metric(None, text=TOO_FEW)
         return
     in_handshake = sum(cpu.get(phase, 0.0) for phase in HANDSHAKE_PHASES)
     setup = cpu.get("connect", 0.0)
@@ -75,6 +90,19 @@ def add_client(
         hits[unit] += mine.get(_CERTIFICATES, 0)
         sampled[unit] += _sampled(mine, ("connect",))
     found["client_certificate_share"] = counted(hits, sampled, of.units)
+
+
+def lacking_connections(metrics: Metrics) -> str:
+    """A sentence, if the server had handshakes enough for rules of clients, and the clients not."""
+    unknown = Metric(None)
+    count = metrics.get("handshakes_count", unknown).value or 0.0
+    recorded = metrics.get("client_recorded", unknown).text
+    if recorded != TOO_FEW or count <= LEAST_CONNECTIONS:
+        return ""
+    return (
+        f" The recorded clients opened fewer than {LEAST_CONNECTIONS} connections in the time with "
+        "a ledger: causes in clients need more of them."
+    )
 
 
 def _awaited(network: Metric, awaited_ns: float | None, work_ns: float) -> Metric:

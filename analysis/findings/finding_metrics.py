@@ -95,8 +95,7 @@ def gather(
         count = float(blocks.sums("ended:handshake")[0])
         found["plaintext_handshakes_count"] = exact(count)
         found["plaintext_handshake_share"] = found["handshake_share"]
-    if tables.clients is not None:
-        add_client(found, part, tables, client_counts)
+    add_client(found, part, tables, client_counts)
     per_ns = float(served[0] / operations[0]) if operations[0] else 0.0
     needed_ns = throughout.needed_ns(part, tables)
     interval_ns = 0.0 if part.arm else throughout.needed_ns(part, tables, LEAST_WINDOWS)

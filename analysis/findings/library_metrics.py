@@ -45,8 +45,6 @@ def add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> No
     speaks = _HAS_TLS13.search(library) and not _lacks_tls13(tables)
     found["speaks_tls13"] = Metric(None, text="yes" if speaks else "no")
     found["session_cache"] = Metric(None, text=offered.get(mode, "unknown"))
-    recorded = tables.clients is not None and bool(tables.clients.windows)
-    found["client_recorded"] = Metric(None, text="yes" if recorded else "no")
     found["software_crypto"] = Metric(
         None,
         text="yes" if _is_software(library, suites, tables.meta.get("cpu_flags", "")) else "no",

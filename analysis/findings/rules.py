@@ -31,6 +31,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from tlstax import TlstaxError
+from tlstax.analysis.findings.client_metrics import lacking_connections
 from tlstax.analysis.findings.finding_metrics import Judged
 from tlstax.analysis.findings.metric_labels import LABELS
 from tlstax.analysis.findings.window_metrics import Metric, Metrics
@@ -231,6 +232,7 @@ def note(judged: Iterable[Judged]) -> str:
         text += f", at least {needed_s} s like this, or with --budget none." if needed_s else "."
     if untold := {title: None for one in groups for title in _untold(one)}:
         text += f" Level flow does not count what these need: {'; '.join(untold)} (--level record)."
+    text += max((lacking_connections(one.metrics) for one in groups), default="")
     near = {title: None for one in groups for title in _near(one.metrics)}
     if near:
         text += f" Not certain, for the estimate is beyond the bound but not all of its {kind}: "

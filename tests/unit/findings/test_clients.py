@@ -8,10 +8,10 @@ from tlstax.analysis.rows.tables import Tables
 from tlstax.tests.unit.findings.loads import MODES, MS, PER_SECOND, found, load, storm
 
 
-def with_client(rows: Tables, sign: int, work: int, per_second: int = PER_SECOND) -> Tables:
+def with_client(rows: Tables, sign: int, work: int) -> Tables:
     """A client that computes so long (ns) in each of its connections."""
-    cells = {("sign", "on_cpu"): sign * per_second, ("handshake", "on_cpu"): work * per_second}
-    ended = {"connect": per_second, "handshake": per_second}
+    cells = {("sign", "on_cpu"): sign * PER_SECOND, ("handshake", "on_cpu"): work * PER_SECOND}
+    ended = {"connect": PER_SECOND, "handshake": PER_SECOND}
     rows.clients = load("always", cells, ended)
     return rows
 
@@ -39,3 +39,24 @@ def test_an_expensive_key_of_the_client_counts_as_much_as_it_takes(mode: str) ->
     share = findings["client_key"].share.value
     assert share == pytest.approx(findings["client_crypto"].share.value * 5 / 9, rel=0.02)
     assert "the server waits for it in 4" in findings["client_key"].sentence
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("connections", "expected"), [(0, False), (1, False), (19, False), (20, True)]
+)
+def test_clients_that_hardly_connect_do_not_hide_that_handshakes_wait_for_one(
+    mode: str, connections: int, expected: bool
+) -> None:
+    """Recorded was a client with a pool, and another one connects: nothing at all was named."""
+    rows = with_client(storm(mode, wait=9 * MS), 5 * MS, MS)
+    assert rows.clients is not None
+    rows.clients.phase_counts = [
+        row._replace(ended_count=connections if row.window_id == 1 else 0)
+        for row in rows.clients.phase_counts
+    ]
+    names = {name for name in found(rows) if name.startswith("client_")}
+    assert (names == {"client_waits"}) is not expected
+    assert ("client_key" in names) is expected
+    note = explain.explain(rows).findings_note
+    assert ("recorded clients opened fewer than 20 connections" in note) is not expected
