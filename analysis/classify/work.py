@@ -18,6 +18,8 @@ from tlstax.analysis.rows.samples import columns_of
 from tlstax.collectors.capture.schema import Frame, SampleStack
 from tlstax.collectors.capture.syscalls import syscall_name
 
+_SOURCE: Final = re.compile(r"[./]")
+"""In what `code` says by the name of a source file or directory, not by instructions."""
 _PATTERNS: Final = ("functions", "under", "leaf", "code")
 
 
@@ -70,10 +72,10 @@ def count_work(
     """Samples by window, phase and kind; those of no kind are left out.
 
     `known`: all frames. A file whose code nobody has read shows nothing: its functions without a
-    name are of no kind.
+    name are of no kind. Names of source files are no reading of code: those of arm64 have no more.
     """
     samples = columns_of(rows)
-    read = {frame.object for frame in known if frame.code}
+    read = {frame.object for frame in known if frame.code and not _SOURCE.search(frame.code)}
     numbers: dict[tuple[str, str], int] = {}
     labels = {}
     for place in samples.places:

@@ -7,18 +7,26 @@ from pathlib import Path
 from typing import Final
 
 CRYPTO_FLAGS: Final = frozenset(
-    ("aes", "pclmulqdq", "sha_ni", "avx", "avx2", "avx512f", "vaes", "vpclmulqdq", "bmi2", "adx")
+    (
+        *("aes", "pclmulqdq", "sha_ni", "sse2", "avx", "avx2", "avx512f", "vaes", "vpclmulqdq"),
+        *("bmi2", "adx", "asimd", "pmull"),
+    )
 )
+"""Every 64-bit CPU has sse2 or asimd: a CPU of which no feature is known was not asked."""
 
 
 def cpu_facts() -> dict[str, object]:
-    """The number of CPUs, and their features that matter to crypto."""
-    flags = cpu_field("flags").split()
+    """The number of CPUs, and their features that matter to crypto (arm64 calls them Features)."""
     return {
         "cpu_count": os.cpu_count(),
         "cpu_model": cpu_field("model name"),
-        "cpu_flags": " ".join(sorted(CRYPTO_FLAGS.intersection(flags))),
+        "cpu_flags": crypto_flags(f"{cpu_field('flags')} {cpu_field('Features')}"),
     }
+
+
+def crypto_flags(features: str) -> str:
+    """Those of a CPU's features that matter to crypto, sorted."""
+    return " ".join(sorted(CRYPTO_FLAGS.intersection(features.split())))
 
 
 def cpu_field(name: str) -> str:

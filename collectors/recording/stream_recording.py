@@ -13,7 +13,7 @@ from typing import BinaryIO, Self
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.writer import CaptureWriter
-from tlstax.collectors.host.cpu_facts import CRYPTO_FLAGS
+from tlstax.collectors.host.cpu_facts import crypto_flags
 from tlstax.collectors.host.recording_facts import privacy
 from tlstax.collectors.process.target import Target
 from tlstax.collectors.recording.proc_clocks import Clocks
@@ -125,7 +125,6 @@ def target_of(replay: Replay) -> Target:
 
 def _facts(replay: Replay) -> Iterator[schema.Meta]:
     start = replay.start
-    flags = CRYPTO_FLAGS.intersection(text_of(start.cpu_flags).split())
     values: dict[str, object] = {
         "tlstax_version": __version__,
         "created_wall_ns": start.wall_ns,
@@ -134,7 +133,7 @@ def _facts(replay: Replay) -> Iterator[schema.Meta]:
         "kernel": text_of(start.kernel),
         "cpu_count": start.online_count,
         "cpu_model": text_of(start.cpu_model),
-        "cpu_flags": " ".join(sorted(flags)),
+        "cpu_flags": crypto_flags(text_of(start.cpu_flags)),
         "engine": "native",
         "command_level": text_of(start.level),
         "socket_events": replay.socket_source,

@@ -6,7 +6,18 @@ import pytest
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.schema import Frame, SampleStack, Stack, Status, Thread
 from tlstax.collectors.capture.syscalls import NUMBERS
-from tlstax.tests.unit.findings.loads import MODES, MS, S, dense, found, load, sentence, storm
+from tlstax.collectors.host import cpu_facts
+from tlstax.tests.unit.findings.loads import (
+    MODES,
+    MS,
+    S,
+    dense,
+    found,
+    load,
+    sentence,
+    shakes,
+    storm,
+)
 
 USER = -1
 CRYPTO, SERVER = "/usr/lib/libcrypto.so.3", "/usr/sbin/mariadbd"
@@ -118,11 +129,71 @@ def test_a_cipher_without_instructions_is_told_by_its_functions(
 
 
 @MODES
-@pytest.mark.parametrize("flags", ["", "aes", "aes pmull sha2"])
+@pytest.mark.parametrize("flags", ["", "aes", "asimd pmull sha2"])
 def test_nothing_is_said_of_a_cpu_without_those_instructions(mode: str, flags: str) -> None:
     rows = encrypting(mode, UNNAMED)
     rows.meta["cpu_flags"] = flags
     assert "cipher_in_software" not in found(rows)
+
+
+def on_arm64(rows: Tables) -> Tables:
+    """There `code` is the name of a source file at most, and that of assembly is not known."""
+    rows.meta["cpu_flags"] = "aes asimd pmull"
+    rows.frames = [
+        row._replace(object=CRYPTO, code="crypto/evp/e_aes.c" if row.code else "")
+        for row in rows.frames
+    ]
+    return rows
+
+
+@MODES
+@pytest.mark.parametrize(("name", "expected"), [("AES_encrypt", True), (UNNAMED[0], False)])
+def test_instructions_of_arm64_count_and_its_code_is_not_read(
+    mode: str, name: str, expected: bool
+) -> None:
+    rows = on_arm64(encrypting(mode, (name, *UNNAMED[1:])))
+    assert ("cipher_in_software" in found(rows)) is expected
+
+
+@MODES
+@pytest.mark.parametrize(
+    "name",
+    [
+        "aes_v8_ctr32_encrypt_blocks",
+        "gcm_ghash_v8",
+        "aes_gcm_enc_128_kernel",
+        "unroll8_eor3_aes_gcm_enc_256_kernel",
+    ],
+)
+def test_a_few_samples_in_software_are_few_of_those_of_arm64(mode: str, name: str) -> None:
+    rows = on_arm64(encrypting(mode, ("AES_encrypt", "EVP_EncryptUpdate")))
+    rows.frames.append(Frame(50, CRYPTO, "", 0, name, 0, "dynsym", ""))
+    rows.stacks.append(Stack(2, "50 2"))
+    few = [row._replace(sample_count=50) for row in rows.samples]
+    rows.samples = few + [row._replace(user_stack_id=2, sample_count=60) for row in few]
+    assert "cipher_in_software" not in found(rows)
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        ("fp asimd evtstrm crc32 cpuid", True),
+        ("fpu sse sse2 ssse3 syscall", True),
+        ("fp asimd aes pmull sha1 sha2", False),
+        ("unknown", False),
+    ],
+)
+def test_a_cpu_without_aes_is_told_from_one_that_is_not_known(
+    mode: str, features: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of its features was recorded, and the finding was silent on just these CPUs."""
+    fields = {"Features" if features.startswith("fp ") else "flags": features}
+    monkeypatch.setattr(cpu_facts, "cpu_field", lambda name: fields.get(name, "unknown"))
+    rows = encrypting(mode, ("vpaes_encrypt_core", "EVP_EncryptUpdate"))
+    rows.handshakes = shakes(rows, MS, 40_000)
+    rows.meta["cpu_flags"] = str(cpu_facts.cpu_facts()["cpu_flags"])
+    assert ("cipher_without_hardware" in found(rows)) is expected
 
 
 @MODES
