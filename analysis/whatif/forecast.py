@@ -7,6 +7,7 @@ caches). The interval covers both.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -30,7 +31,8 @@ COLD: Final = (0.8, 2.0)
 WARMTH: Final = 0.02, 0.05
 WARMTH_MOST: Final = 0.2
 """By what share all other work becomes shorter for each ms that a signature becomes shorter (from,
-to), and the maximum: long signatures leave cold caches. Measured for 4 ms: docs/whatif.md."""
+to), and the maximum: long signatures leave cold caches. Measured for 4 ms on connections with one
+query: docs/whatif.md. Of other connections only the first query is near a handshake."""
 PARTED: Final = 1.15
 """Largest ratio between a query on a connection that is closed after a few queries and one on a
 persistent connection; also the ratio for connecting. Measured: docs/whatif.md."""
@@ -42,6 +44,7 @@ RECORDING: Final = "recording"
 LIBRARY: Final = "library"
 WARM: Final = "warm"
 """Recordings whose units differ: sources of error."""
+_LEAST: Final = 1e-12
 
 
 class Draws(Protocol):
@@ -70,8 +73,10 @@ class State:
     query_low: Floats
     client: Floats
     client_low: Floats
+    connections: Floats | float
+    queries: Floats | float
     handshakes: Floats | float
-    """Per operation."""
+    """Each per operation."""
     less: Floats | float = 0.0
     more: Floats | float = 0.0
     """What caches may subtract from or add to the server's total."""
@@ -81,6 +86,15 @@ class State:
         """The handshake as the sum of its parts."""
         total: Floats = np.sum(list(self.parts.values()), axis=0)
         return total
+
+    @property
+    def reached(self) -> Floats:
+        """What of connecting and of queries a change of handshakes may reach, at most.
+
+        Of connections those that make such a handshake, and of their queries the first.
+        """
+        share = np.minimum(1.0, self.handshakes / np.maximum(self.connections, _LEAST))
+        return share * self.connection + first_share(self.queries, self.handshakes) * self.query
 
     def totals(self) -> dict[str, tuple[Floats, Floats]]:
         """The server's CPU time, low and high, by model."""
@@ -92,6 +106,12 @@ class State:
             )
             for name, shake in ((BY_PARTS, self.by_parts), (BY_HANDSHAKE, self.lump))
         }
+
+
+def first_share(queries: Floats | float, connections: Floats | float) -> Floats:
+    """Largest share of the CPU time of queries that the first ones of connections can have."""
+    each = queries / np.maximum(connections, _LEAST)
+    return np.asarray(np.minimum(1.0, FIRST_MOST / np.maximum(each + FIRST_MOST - 1, _LEAST)))
 
 
 def present(side: Replicates, sources: ErrorSources, name: str = RECORDING) -> State:
@@ -107,11 +127,11 @@ def present(side: Replicates, sources: ErrorSources, name: str = RECORDING) -> S
     query = query + np.sum(
         [time_of[name] for name, kind in kinds.items() if kind.group == "record"], axis=0
     )
-    shakes = sum(
-        row.ended_count
-        for row in side.tables.phase_counts
-        if row.phase == "handshake" and row.window_id in side.rows
-    )
+    counts: Counter[str] = Counter()
+    for row in side.tables.phase_counts:
+        if row.window_id in side.rows:
+            counts[row.phase] += row.ended_count
+    operations = float(side.operations[0])
     return State(
         sources=sources,
         parts=parts,
@@ -121,7 +141,10 @@ def present(side: Replicates, sources: ErrorSources, name: str = RECORDING) -> S
         query_low=query,
         client=time_of["client_cpu"],
         client_low=time_of["client_cpu"],
-        handshakes=shakes / float(side.operations[0]),
+        connections=counts["connect"] / operations,
+        # The request to close a connection is a command, too.
+        queries=max(0, counts["command"] - counts["disconnect"]) / operations,
+        handshakes=counts["handshake"] / operations,
     )
 
 
@@ -183,21 +206,24 @@ def with_key(state: State, costs: MicroCosts, old: KeyCosts, new: KeyCosts) -> S
     client = state.client + client * state.handshakes * cold
     parts = {name: values * scales[name] for name, values in state.parts.items()}
     signed = parts["handshake_sign"]
-    server = np.sum(list(parts.values()), axis=0) - signed + state.connection + state.query
+    rest_ns = np.sum(list(parts.values()), axis=0) - signed
+    server = rest_ns + state.reached
+    whole = np.maximum(rest_ns + state.connection + state.query, _LEAST)
     low, high = _warmth(new.sign.value_ns - old.sign.value_ns)
+    warm = np.maximum(0.0, client - signed) * server / whole
     return replace(
         state,
         parts=parts,
         lump=np.maximum(0.0, state.lump + change * cold * state.handshakes),
-        client=np.maximum(0.0, client + high * np.maximum(0.0, client - signed)),
-        client_low=np.maximum(0.0, client + low * np.maximum(0.0, client - signed)),
+        client=np.maximum(0.0, client + high * warm),
+        client_low=np.maximum(0.0, client + low * warm),
         less=-low * server,
         more=high * server,
     )
 
 
 def _warmth(change_ns: float) -> tuple[float, float]:
-    """By what share all other work changes (from, to) if a signature takes `change_ns` longer."""
+    """Share by which other work of a connection changes (from, to) as a signature gets longer."""
     first, second = (
         math.copysign(min(WARMTH_MOST, each * abs(change_ns) / 1e6), change_ns) for each in WARMTH
     )
@@ -227,7 +253,7 @@ def with_resumption(state: State, costs: MicroCosts, key: KeyCosts, share: float
     )
     ends = client * cold, client * rest_cold
     kept = RESUMED["certificate"] * costs.mutual * state.parts["handshake_certificate"]
-    rest_less = RESUMED["rest"] * (state.connection + state.query)
+    rest_less = RESUMED["rest"] * state.reached
     return replace(
         state,
         parts={
@@ -273,6 +299,8 @@ def with_pool(
         query=(asked * kept + further * ends[1]) / wished,
         client=client,
         client_low=client,
+        connections=state.connections * scale,
+        queries=1.0,
         handshakes=state.handshakes * scale,
         less=state.less * scale,
         more=state.more * scale + (PARTED - 1) * state.connection * scale,

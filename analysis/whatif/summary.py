@@ -157,8 +157,9 @@ def assumptions(
         )
         least, most = (share_text(share) for share in forecast.WARMTH)
         found.append(
-            f"All other work takes {least} to {most} less time for each ms by which a signature is "
-            f"shorter (more if it is longer), at most {share_text(forecast.WARMTH_MOST)}."
+            "All other work of a connection up to the end of its first query takes "
+            f"{least} to {most} less time for each ms by which a signature is shorter (more if it "
+            f"is longer), at most {share_text(forecast.WARMTH_MOST)}."
         )
     if flows is not None and scenario.cipher and scenario.present_cipher:
         found += cipher_change.assumptions(flows, scenario.present_cipher, scenario.cipher)
@@ -168,7 +169,7 @@ def assumptions(
         )
         found.append(
             f"A resumed connection takes up to {share_text(forecast.RESUMED['rest'])} less time "
-            "outside of its handshake, and its handshake up to "
+            "outside of its handshake, up to the end of its first query, and its handshake up to "
             f"{share_text(forecast.RESUMED['kernel'])} less in the kernel."
         )
     if scenario.library is not None:

@@ -17,7 +17,7 @@ from tlstax.analysis.rows.ledger import SERVED_PHASES
 from tlstax.analysis.statistics import medians
 from tlstax.analysis.statistics.units import LEAST_RANGE, Floats, rounds
 from tlstax.analysis.whatif import forecast
-from tlstax.analysis.whatif.forecast import FIRST_MOST, KERNEL, State
+from tlstax.analysis.whatif.forecast import KERNEL, State
 from tlstax.collectors.capture.micro_costs import KeyCosts, MicroCosts
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES, HANDSHAKE_SUB_PHASES
 
@@ -83,9 +83,7 @@ def _group(
     """Hosts with one key and one file of costs. What the kernel's part is lies between bounds."""
     ends = []
     for kernel in inputs.kernel:
-        state, far = _present(
-            inputs, rows, kernel, Draws(max(number, 0)), is_pooled=bool(wish.pool)
-        )
+        state = _present(inputs, rows, kernel, Draws(max(number, 0)))
         if kind is not None:
             state = _with_costs(state, wish, *kind)
         scale: Floats | float = 1.0
@@ -93,7 +91,7 @@ def _group(
             connections, commands = inputs.connections[rows], inputs.commands[rows]
             state = forecast.with_pool(state, connections, commands, wish.pool, None)
             scale = commands
-        ends += [(low * scale + far, high * scale + far) for low, high in state.totals().values()]
+        ends += [(low * scale, high * scale) for low, high in state.totals().values()]
     lows, highs = zip(*ends, strict=True)
     return Ends(np.maximum(np.minimum.reduce(lows), 0.0), np.maximum.reduce(highs))
 
@@ -108,14 +106,8 @@ def _with_costs(state: State, wish: Wish, costs: MicroCosts, name: str) -> State
     return state
 
 
-def _present(
-    inputs: Inputs, rows: Sequence[int], kernel: Floats, draws: Draws, *, is_pooled: bool
-) -> tuple[State, Floats]:
-    """Hosts as they are, and the CPU time of commands that no handshake comes before.
-
-    A change of handshakes is taken to reach the first command of a connection at most, which may
-    cost FIRST_MOST times a later one. Pooling changes all commands of a connection.
-    """
+def _present(inputs: Inputs, rows: Sequence[int], kernel: Floats, draws: Draws) -> State:
+    """Hosts as they are."""
 
     def of(*names: str) -> Floats:
         total: Floats = np.sum([inputs.cpu[name][rows] for name in names], axis=0)
@@ -125,22 +117,20 @@ def _present(
     rest, share = of("handshake"), kernel[rows]
     parts |= {_OTHER: rest * (1 - share), KERNEL: rest * share}
     serving = of(*_COMMANDS)
-    each = inputs.commands[rows] / np.maximum(inputs.connections[rows], 1e-12)
-    first = np.minimum(1.0, FIRST_MOST / np.maximum(each + FIRST_MOST - 1, 1e-12))
-    near = serving if is_pooled else serving * first
     nothing = np.zeros_like(serving)
-    state = State(
+    return State(
         sources=draws,
         parts=parts,
         lump=np.sum(list(parts.values()), axis=0),
         connection=of(*_CONNECTION),
-        query=near,
-        query_low=near,
+        query=serving,
+        query_low=serving,
         client=nothing,
         client_low=nothing,
+        connections=inputs.connections[rows],
+        queries=inputs.commands[rows],
         handshakes=inputs.signed[rows],
     )
-    return state, serving - near
 
 
 def with_library(inputs: Inputs, verdicts: Verdicts, peers: Peers) -> tuple[list[int], Ends]:

@@ -39,7 +39,8 @@ def state(sign_us: float, rest_us: float) -> State:
     return State(
         sources=sources, parts=arrays, lump=np.sum(list(arrays.values()), axis=0),
         connection=connection,
-        query=query, query_low=query, client=client, client_low=client, handshakes=1.0,
+        query=query, query_low=query, client=client, client_low=client,
+        connections=1.0, queries=1.0, handshakes=1.0,
     )  # fmt: skip
 
 
@@ -78,3 +79,15 @@ def test_a_ticket_holds_the_certificate_of_a_client_that_has_one() -> None:
     for mutual, more_ns in ((False, 0.0), (True, 50e3)):
         costs = replace(COSTS, mutual=mutual)
         assert forecast.with_resumption(now, costs, SHORT, 1.0).more == pytest.approx(more_ns)
+
+
+def test_connections_without_a_handshake_stay_as_they_are() -> None:
+    now = state(4000, 1000)
+    assert now.reached == pytest.approx(600e3)
+    # Every second connection is in plaintext; then each has twenty queries.
+    half = replace(now, connections=2.0, queries=2.0)
+    assert half.reached == pytest.approx(200e3 + 200e3 * 10 / 11)
+    many = replace(now, connections=2.0, queries=40.0)
+    assert many.reached == pytest.approx(200e3 + 200e3 * 10 / 49)
+    changed = forecast.with_key(many, COSTS, LONG, SHORT)
+    assert changed.less == pytest.approx(3.7 * 0.05 * (1100e3 + 200e3 + 200e3 * 10 / 49))
