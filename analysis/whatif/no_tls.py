@@ -127,12 +127,13 @@ def recording(
         refusals.refuse_levels(side)
     base = replicates.of_side(_computing(side), unit, rules, by_driver=by_driver)
     sources = ErrorSources({forecast.RECORDING: base.units})
-    parts, whole = _costs(base, sources, was_split=was_split)
+    parts, whole = divide(base, sources, was_split=was_split)
     if refuses:
         refusals.refuse_unknown(
             side, base, parts.now, parts.least, parts.samples, was_split=was_split
         )
-        refusals.refuse_bursts(side, whole, parts.now, parts.least, sources)
+        what = f"cannot tell what {side.label} would cost without TLS"
+        refusals.refuse_bursts(what, whole, parts.now, parts.least, sources)
     return Recording(side, base, sources, parts, unit, was_split)
 
 
@@ -172,7 +173,7 @@ def _computing(side: RecordingSelection) -> RecordingSelection:
     return replace(side, tables=replace(side.tables, ledger=kept))
 
 
-def _costs(base: Replicates, sources: ErrorSources, *, was_split: bool) -> tuple[Parts, Whole]:
+def divide(base: Replicates, sources: ErrorSources, *, was_split: bool) -> tuple[Parts, Whole]:
     """The parts of an operation; and of all units together."""
     costs = costs_of(base.arm, base.weights)
     at = {kind.name: index for index, kind in enumerate(COLUMNS)}

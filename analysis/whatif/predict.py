@@ -24,7 +24,7 @@ from tlstax.analysis.model.whatif import PREDICTION_VERSION, Forecast, Predictio
 from tlstax.analysis.quantities import share_text
 from tlstax.analysis.statistics.sources import ErrorSources
 from tlstax.analysis.statistics.units import Floats
-from tlstax.analysis.whatif import cipher_change, forecast, recorded, summary
+from tlstax.analysis.whatif import cipher_change, forecast, no_tls, recorded, refusals, summary
 from tlstax.analysis.whatif.forecast import State
 from tlstax.analysis.whatif.summary import IDLE, Scenario, Used, idle_share
 from tlstax.collectors.capture.micro_costs import MicroCosts, RecordCosts
@@ -47,6 +47,7 @@ def predict(side: RecordingSelection, scenario: Scenario, costs: MicroCosts | No
             ExitCode.CAPTURE,
         )
     base = replicates.of_side(side, unit, builtin(), by_driver=by_driver)
+    _refuse_bursts(base)
     library = _other_library(scenario.library) if scenario.library is not None else None
     warm = (
         recorded.warm_queries(scenario.warm)
@@ -105,7 +106,17 @@ def _other_library(side: RecordingSelection) -> Replicates:
     unit = selections.choose_unit(side, side, None)
     recorded.refuse(side, unit, by_driver=bool(side.group.runs))
     recorded.handshake_facts(side)
-    return replicates.of_side(side, unit, builtin(), by_driver=bool(side.group.runs))
+    found = replicates.of_side(side, unit, builtin(), by_driver=bool(side.group.runs))
+    _refuse_bursts(found)
+    return found
+
+
+def _refuse_bursts(base: Replicates) -> None:
+    """Raises TlstaxError (CAPTURE) where the middle of its units does not tell what TLS takes."""
+    sources = ErrorSources({forecast.RECORDING: base.units})
+    parts, whole = no_tls.divide(base, sources, was_split=False)
+    what = f"cannot predict from {base.side.label}"
+    refusals.refuse_bursts(what, whole, parts.now, parts.least, sources)
 
 
 def _keys(scenario: Scenario, costs: MicroCosts) -> Used:

@@ -32,19 +32,19 @@ class Whole(NamedTuple):
 
 
 def refuse_bursts(
-    side: RecordingSelection, whole: Whole, now: Floats, least: Floats, sources: ErrorSources
+    what: str, whole: Whole, now: Floats, least: Floats, sources: ErrorSources
 ) -> None:
     """Raises TlstaxError (CAPTURE) where the middle of the units is no picture of the whole.
 
-    Where all clients connect anew within a few blocks of many, the middle block has no handshake,
-    and neither has its interval.
+    `what` says what cannot be told then, for people. Where all clients connect anew within a few
+    blocks of many, the middle block has no handshake, and neither has its interval.
     """
     low, high = sources.interval(least, {})
     apart_ns = max(low - whole.least_ns, whole.least_ns - high)
     if apart_ns <= BURSTS * max(whole.now_ns, float(now[0])):
         return
     raise TlstaxError(
-        f"cannot tell what {side.label} would cost without TLS",
+        what,
         f"TLS comes in bursts: handshakes and records take {time_text(whole.least_ns)} of an "
         f"operation over all of the recording, and {time_text(float(least[0]))} in the middle of "
         "its parts, whose bounds do not contain that",

@@ -159,9 +159,8 @@ def test_bounds_that_are_wide_are_measured_by_what_tls_costs(rows: tables.Tables
     assert "now predicted" not in text, "the middle of two bounds is no prediction"
 
 
-def test_bursts_are_refused(rows: tables.Tables) -> None:
+def test_bursts_are_refused() -> None:
     """All handshakes in two of thirty blocks: the middle block has none, nor have its bounds."""
-    side = part(rows, "connect/tls")
     sources = ErrorSources({RECORDING: blocks(30)})
 
     def judge(shake_ns: Floats) -> None:
@@ -171,7 +170,7 @@ def test_bursts_are_refused(rows: tables.Tables) -> None:
             for values in (shake_ns, now_ns)
         )
         whole = Whole(float(shake_ns.mean()), float(now_ns.mean()))
-        refusals.refuse_bursts(side, whole, now, shakes, sources)
+        refusals.refuse_bursts("cannot tell", whole, now, shakes, sources)
 
     judge(np.linspace(50_000.0, 60_000.0, 30))
     burst = np.zeros(30)

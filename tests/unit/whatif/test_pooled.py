@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tlstax import TlstaxError
 from tlstax.analysis.whatif import forecast, predict
 from tlstax.analysis.whatif.summary import Scenario
 from tlstax.tests.unit.whatif.pooled import COMMAND_NS, COMMANDS, OTHER_NS, SIGN_NS, pooled
@@ -30,3 +31,24 @@ def test_a_handshake_reaches_the_first_query_of_its_connection_only(wish: Scenar
     assert line.now.value_ns == pytest.approx(shakes_ns + COMMAND_NS / COMMANDS)
     most_ns = shakes_ns + forecast.WARMTH_MOST * first_ns
     assert 0.5 * shakes_ns < line.now.value_ns - line.then.low_ns < most_ns
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        Scenario(key="ec:p256", present_key="rsa:4096"),
+        Scenario(resume=0.9, present_key="rsa:4096"),
+        Scenario(pool=4000),
+    ],
+)
+def test_bursts_are_refused(wish: Scenario) -> None:
+    """Of 70 us, 20 were handshakes, and 50 were said to be the present cost."""
+    side = pooled(300, lambda number: 200 * (number % 60 in (1, 2, 3)))
+    with pytest.raises(TlstaxError, match="TLS comes in bursts"):
+        predict.predict(side, wish, replace(COSTS, mutual=False))
+
+
+def test_bursts_of_the_other_library_are_refused_too() -> None:
+    other = pooled(300, lambda number: 200 * (number % 60 in (1, 2, 3)))
+    with pytest.raises(TlstaxError, match="TLS comes in bursts"):
+        predict.predict(pooled(100, lambda _: 1), Scenario(library=other), None)
