@@ -32,7 +32,7 @@ from tlstax.analysis.report.export import jsondoc
 from tlstax.analysis.report.output import STANDARD_OUTPUT, write
 from tlstax.analysis.report.terminal import whatif as whatif_terminal
 from tlstax.analysis.rows import tables
-from tlstax.analysis.whatif import no_tls, predict, recorded
+from tlstax.analysis.whatif import cost_origin, no_tls, predict, recorded
 from tlstax.analysis.whatif.cipher_change import present_cipher, require_suite
 from tlstax.analysis.whatif.summary import Scenario
 from tlstax.collectors.capture import micro_costs
@@ -237,11 +237,13 @@ def _costs(
         found = micro_costs.load(options.costs)
     else:
         measure = _measure(options)
-        _require_library(owner, options.host_library())
+        cost_origin.require_library(owner, options.host_library())
         facts = recorded.handshake_facts(side)
         found = measure(signatures, (), facts.mutual, facts.tls_version, ciphers)
-    _require_library(owner, found.library)
-    _require_host(side, found, is_given=options.costs is not None)
+    cost_origin.require_library(owner, found.library)
+    cost_origin.require_host(side, found, is_given=options.costs is not None)
+    if signatures:
+        cost_origin.require_handshakes(side, found)
     return found
 
 
@@ -269,39 +271,6 @@ def _measure(options: argparse.Namespace) -> Measure:
             ExitCode.USAGE,
         )
     return measure
-
-
-def _require_library(owner: RecordingSelection, measured: str) -> None:
-    """Refuse costs of another library than the server's. Raises TlstaxError (HOST)."""
-    target = owner.tables.targets[0] if owner.tables.targets else None
-    name = quantities.library(target.tls_library, target.tls_version) if target else "?"
-    if not name.startswith("OpenSSL") or _branch(name) != _branch(measured):
-        raise TlstaxError(
-            f"the costs of {name} cannot be measured here",
-            f"the server links its own copy; this host has {measured}",
-            "Record a server that uses this library with that key, and run `tlstax diff`",
-            ExitCode.HOST,
-        )
-
-
-def _require_host(side: RecordingSelection, costs: MicroCosts, *, is_given: bool) -> None:
-    """Costs are those of the host that recorded. Raises TlstaxError (HOST)."""
-    meta = side.tables.meta
-    here = (costs.hostname, costs.cpu_model)
-    if (meta.get("hostname"), meta.get("cpu_model")) != here:
-        what = "the given costs were measured" if is_given else "costs would be measured"
-        raise TlstaxError(
-            "the costs are from another host",
-            f"{what} on {here[0]} ({here[1]}), and {side.capture} was recorded on "
-            f"{meta.get('hostname', 'an unknown host')} ({meta.get('cpu_model', 'unknown CPU')})",
-            "Run this command there with --save-costs, then pass the file with --costs",
-            ExitCode.HOST,
-        )
-
-
-def _branch(version: str) -> list[str]:
-    """`OpenSSL 3.0.19` is of the branch 3.0."""
-    return version.split()[-1].split(".")[:2]
 
 
 def _library(options: argparse.Namespace, side: RecordingSelection) -> RecordingSelection:

@@ -295,6 +295,12 @@ def test_the_command_and_its_refusals(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "TLSv1.3 cannot use AES128-CBC-SHA1" in capsys.readouterr().err
     assert main([*scenario, "--cipher", "AES128-GCM", "--pool", "3"]) == ExitCode.USAGE
     assert main([*pooled, "AES128-GCM", "--from-cipher", "AES128-CBC-SHA1"]) == ExitCode.USAGE
+    for other in (replace(COSTS, mutual=False), replace(COSTS, tls_version="TLSv1.2")):
+        micro_costs.save(other, costs)
+        capsys.readouterr()
+        for wish in (("--key", "rsa:4096"), ("--resume", "0.5")):
+            assert main([*scenario, *wish]) == ExitCode.USAGE
+            assert "costs are of other handshakes" in capsys.readouterr().err
     micro_costs.save(replace(COSTS, hostname="elsewhere"), costs)
     assert main([*scenario, "--key", "rsa:4096"]) == ExitCode.HOST
     assert "costs are from another host" in capsys.readouterr().err
