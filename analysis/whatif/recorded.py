@@ -24,7 +24,7 @@ ALIKE: Final = 1.6
 def handshake_facts(side: RecordingSelection) -> Facts:
     """TLS version, client certificates and resumption of most handshakes.
 
-    Raises TlstaxError (CAPTURE) where there was none, or none whose checks were recorded.
+    Raises TlstaxError (CAPTURE) where there was none, or no full one whose checks were recorded.
     """
     rows = [
         row
@@ -39,7 +39,16 @@ def handshake_facts(side: RecordingSelection) -> Facts:
             ExitCode.CAPTURE,
         )
     version = Counter(row.tls_version for row in rows).most_common(1)[0][0]
-    checks = [row.verify_ns > 0 for row in rows if row.verify_ns >= 0]
+    # A resumed handshake checks no certificate, even of a client that has one.
+    full = [row for row in rows if not row.resumed]
+    if not full:
+        raise TlstaxError(
+            f"cannot predict from {side.label}",
+            "all of its handshakes were resumed: whether clients have certificates is not known",
+            "Record for longer, or while clients connect for the first time",
+            ExitCode.CAPTURE,
+        )
+    checks = [row.verify_ns > 0 for row in full if row.verify_ns >= 0]
     if not checks:
         raise TlstaxError(
             f"cannot predict from {side.label}",

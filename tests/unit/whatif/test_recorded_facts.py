@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tlstax import TlstaxError
 from tlstax.analysis.compare import selections
 from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.rows import tables
@@ -46,6 +47,19 @@ def test_resumed_handshakes_have_no_signature(storm: RecordingSelection) -> None
         model = line.models["by handshake"]
         changes.append(model.value_ns - line.now.value_ns)
     assert changes[1] == pytest.approx(changes[0] / 2, rel=0.1)
+
+
+def test_certificates_are_told_by_full_handshakes(storm: RecordingSelection) -> None:
+    """Of resumed ones no certificate is checked, so most of them seemed to have none."""
+    shakes = [
+        row._replace(resumed=1, sign_ns=0, verify_ns=0) if at % 5 < 3 else row
+        for at, row in enumerate(storm.tables.handshakes)
+    ]
+    some = replace(storm, tables=replace(storm.tables, handshakes=shakes))
+    assert recorded.handshake_facts(some).mutual
+    none = [row._replace(resumed=1, verify_ns=0) for row in shakes]
+    with pytest.raises(TlstaxError, match="all of its handshakes were resumed"):
+        recorded.handshake_facts(replace(storm, tables=replace(storm.tables, handshakes=none)))
 
 
 def test_the_key_is_told_by_handshakes_of_light_time_too(storm: RecordingSelection) -> None:
