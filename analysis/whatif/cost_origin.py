@@ -9,13 +9,19 @@ from tlstax.collectors.capture.micro_costs import MicroCosts
 
 
 def require_library(owner: RecordingSelection, measured: str) -> None:
-    """Refuse costs of another library than the server's. Raises TlstaxError (HOST)."""
+    """Refuse costs of another library than the server's. Raises TlstaxError (HOST).
+
+    One that is linked into the server is another, even of the same branch: it was built otherwise.
+    """
     target = owner.tables.targets[0] if owner.tables.targets else None
     name = quantities.library(target.tls_library, target.tls_version) if target else "?"
-    if not name.startswith("OpenSSL") or _branch(name) != _branch(measured):
+    is_own = target is not None and target.tls_linkage == "static"
+    if is_own or not name.startswith("OpenSSL") or _branch(name) != _branch(measured):
         raise TlstaxError(
             f"the costs of {name} cannot be measured here",
-            f"the server links its own copy; this host has {measured}",
+            "the library is linked into the server, and is not this host's"
+            if is_own
+            else f"this host has {measured}, another library or another branch",
             "Record a server that uses this library with that key, and run `tlstax diff`",
             ExitCode.HOST,
         )

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from tlstax import TlstaxError
+from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.compare import selections
 from tlstax.analysis.compare.selections import RecordingSelection
 from tlstax.analysis.rows import tables
-from tlstax.analysis.whatif import predict, recorded
+from tlstax.analysis.whatif import cost_origin, predict, recorded
 from tlstax.analysis.whatif.summary import Scenario
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.tests.unit.whatif.test_whatif import COSTS, DEMO
@@ -67,6 +67,25 @@ def test_the_key_is_told_by_handshakes_of_light_time_too(storm: RecordingSelecti
     windows = [row._replace(level="signature") for row in storm.tables.windows[1:]]
     light = replace(storm.tables, windows=[storm.tables.windows[0], *windows])
     assert recorded.present_key(replace(storm, tables=light), COSTS) == "rsa:2048"
+
+
+@pytest.mark.parametrize(
+    ("version", "linkage", "why"),
+    [
+        ("OpenSSL 3.0.19", "static", "the library is linked into the server"),
+        ("OpenSSL 3.5.1", "shared", "another branch"),
+    ],
+)
+def test_a_library_of_the_servers_own_is_refused(
+    storm: RecordingSelection, version: str, linkage: str, why: str
+) -> None:
+    """Where its branch was the host's, a library linked in was taken for the host's."""
+    cost_origin.require_library(storm, "OpenSSL 3.0.19")
+    targets = [storm.tables.targets[0]._replace(tls_version=version, tls_linkage=linkage)]
+    own = replace(storm, tables=replace(storm.tables, targets=targets))
+    with pytest.raises(TlstaxError, match=why) as refused:
+        cost_origin.require_library(own, "OpenSSL 3.0.19")
+    assert refused.value.exit_code == ExitCode.HOST
 
 
 def storm_rounds(storm: RecordingSelection) -> int:
