@@ -225,11 +225,13 @@ def _arms(before: RecordingSelection, after: RecordingSelection) -> list[str]:
     return found
 
 
-def too_few(counts: Sequence[int], names: Sequence[str], what: str) -> list[str]:
-    """Sides with too few units (`what`) to be compared at all."""
+def too_few(
+    counts: Sequence[int], names: Sequence[str], what: str, use: str = "comparison"
+) -> list[str]:
+    """Sides with too few units (`what`) for any comparison, or other `use`."""
     more = "; record longer, or with --budget none" if what == "windows" else ""
     return [
-        f"too few {what}: {name} has {count}, and a comparison needs {LEAST_RANGE}{more}"
+        f"too few {what}: {name} has {count}, and a {use} needs {LEAST_RANGE}{more}"
         for count, name in zip(counts, names, strict=True)
         if count < LEAST_RANGE
     ]

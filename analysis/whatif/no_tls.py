@@ -126,6 +126,8 @@ def recording(
     if refuses and not was_split:
         refusals.refuse_levels(side)
     base = replicates.of_side(_computing(side), unit, rules, by_driver=by_driver)
+    if refuses:
+        recorded.refuse_few(base)
     sources = ErrorSources({forecast.RECORDING: base.units})
     parts, whole = divide(base, sources, was_split=was_split)
     if refuses:

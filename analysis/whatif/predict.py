@@ -47,7 +47,7 @@ def predict(side: RecordingSelection, scenario: Scenario, costs: MicroCosts | No
             ExitCode.CAPTURE,
         )
     base = replicates.of_side(side, unit, builtin(), by_driver=by_driver)
-    _refuse_bursts(base)
+    _refuse_middle(base)
     library = _other_library(scenario.library) if scenario.library is not None else None
     warm = (
         recorded.warm_queries(scenario.warm)
@@ -107,12 +107,13 @@ def _other_library(side: RecordingSelection) -> Replicates:
     recorded.refuse(side, unit, by_driver=bool(side.group.runs))
     recorded.handshake_facts(side)
     found = replicates.of_side(side, unit, builtin(), by_driver=bool(side.group.runs))
-    _refuse_bursts(found)
+    _refuse_middle(found)
     return found
 
 
-def _refuse_bursts(base: Replicates) -> None:
+def _refuse_middle(base: Replicates) -> None:
     """Raises TlstaxError (CAPTURE) where the middle of its units does not tell what TLS takes."""
+    recorded.refuse_few(base)
     sources = ErrorSources({forecast.RECORDING: base.units})
     parts, whole = no_tls.divide(base, sources, was_split=False)
     what = f"cannot predict from {base.side.label}"

@@ -113,6 +113,23 @@ def refuse(side: RecordingSelection, unit: str, *, by_driver: bool) -> None:
         )
 
 
+def refuse_few(base: Replicates) -> None:
+    """Raises TlstaxError (CAPTURE) where a recording without a driver has too few windows.
+
+    One window has no range, and two or three say nothing of how much they differ.
+    """
+    if base.side.group.runs:
+        return
+    label = base.side.label
+    if reasons := selections.too_few([base.size], [label], "windows", "prediction"):
+        raise TlstaxError(
+            f"cannot predict from {label}",
+            "; ".join(reasons),
+            "Record it again, or choose another part",
+            ExitCode.CAPTURE,
+        )
+
+
 def per_operation(base: Replicates, least: float = 1e-9) -> tuple[float, float]:
     """Connections and answered queries per operation."""
     counts: Counter[str] = Counter()
@@ -136,6 +153,7 @@ def warm_queries(side: RecordingSelection) -> Replicates:
     by_driver = bool(side.group.runs)
     refuse(side, "query", by_driver=by_driver)
     warm = replicates.of_side(side, "query", builtin(), by_driver=by_driver)
+    refuse_few(warm)
     connections, queries = per_operation(warm, least=0.0)
     if queries < 0.99 or connections > 0.02:
         raise TlstaxError(

@@ -13,6 +13,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
 from tlstax.analysis.compare import selections
 from tlstax.analysis.compare.selections import RecordingSelection
+from tlstax.analysis.document import explain
 from tlstax.analysis.model.report import to_plain
 from tlstax.analysis.report.terminal import whatif as whatif_terminal
 from tlstax.analysis.rows import ledger, tables
@@ -22,9 +23,9 @@ from tlstax.analysis.whatif import no_tls, refusals
 from tlstax.analysis.whatif.forecast import RECORDING
 from tlstax.analysis.whatif.refusals import Whole
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.collectors.capture.schema import Ledger
+from tlstax.collectors.capture.schema import Ledger, PhaseCount
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
-from tlstax.tests.unit.findings.loads import as_flow
+from tlstax.tests.unit.findings.loads import S, as_flow, dense, storm
 
 DEMO = Path(__file__).resolve().parents[3] / "docs/demo/demo.tlstax"
 
@@ -177,3 +178,21 @@ def test_bursts_are_refused() -> None:
     burst[3:5] = 1_000_000.0
     with pytest.raises(TlstaxError, match="TLS comes in bursts"):
         judge(burst)
+
+
+@pytest.mark.parametrize(("count", "is_told"), [(1, False), (3, False), (4, True)])
+def test_too_few_windows_say_nothing(count: int, is_told: bool) -> None:
+    """One dense window of a budget was a range, and "at least" of it a claim."""
+    rows = storm("budget")
+    kept = {window.window_id for window in dense(rows)[:count]}
+    rows.windows = [w for w in rows.windows if w.window_id in kept or w.level == "connection"]
+    rows.ledger = [row for row in rows.ledger if row.window_id in kept]
+    ids = {window.window_id for window in rows.windows}
+    rows.handshakes = [row for row in rows.handshakes if row.window_id in ids]
+    rows.phase_counts = [row for row in rows.phase_counts if row.window_id in ids]
+    rows.phase_counts += [PhaseCount(number, "record_write", 5) for number in kept]
+    assert sum(w.end_ns - w.start_ns for w in rows.windows) > 10 * S
+    text = " ".join(explain.explain(rows).answer.details)
+    why = f"too few windows: the recording has {count}, and a prediction needs 4"
+    assert (f"What it would cost without TLS is not told: {why}" in text) == (not is_told)
+    assert ("Without TLS, a connection would cost" in text) == is_told

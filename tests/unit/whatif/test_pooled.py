@@ -52,3 +52,10 @@ def test_bursts_of_the_other_library_are_refused_too() -> None:
     other = pooled(300, lambda number: 200 * (number % 60 in (1, 2, 3)))
     with pytest.raises(TlstaxError, match="TLS comes in bursts"):
         predict.predict(pooled(100, lambda _: 1), Scenario(library=other), None)
+
+
+def test_too_few_windows_are_refused() -> None:
+    for count in (1, 3):
+        with pytest.raises(TlstaxError, match=f"has {count}, and a prediction needs 4"):
+            predict.predict(pooled(count, lambda _: 1), Scenario(pool=4000), None)
+    predict.predict(pooled(4, lambda _: 1), Scenario(pool=4000), None)
