@@ -5,7 +5,7 @@ The table `interval` of an hour is written before: these rows only explain what 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,8 +86,11 @@ class ExplainedHours:
         reason = f" ({why})" if why else ""
         self._tell(f"{capture} could not be explained{reason}: its hour has no stacks")
 
-    def take(self) -> None:
-        """Write what is explained by now."""
+    def take(self, late: Collection[int] = ()) -> None:
+        """Write what is explained by now.
+
+        Not of sources whose sums are `late`: writing these from memory would undo it.
+        """
         for one in [one for one in self._running if one.is_over]:
             self._running.remove(one)
             rows = one.rows()
@@ -98,9 +101,9 @@ class ExplainedHours:
                 if self._explained:
                     self._explained(one.hour.of, rows)
         try:
-            while self._unwritten:
-                self._write(*self._unwritten[0])
-                self._unwritten.pop(0)
+            for one in [one for one in self._unwritten if one[0].source_id not in late]:
+                self._write(*one)
+                self._unwritten.remove(one)
         except TlstaxError as error:
             if not self._is_failing:
                 self._is_failing = True

@@ -127,7 +127,6 @@ class Rollups:
             self._tell(f"{one.trigger}: {one.sentence}")
             self._counters.triggered(one.trigger)
             self._segment.fired.append(one)
-        self._explained.take()
         now = (window.end_ns + offset_ns) // (self._to.every_s * SECOND_NS)
         if now != self._written:
             self._written = now
@@ -135,6 +134,7 @@ class Rollups:
             self._look_back(window.end_ns, offset_ns)
             if window.end_ns - self._clock_set_ns > DOUBTED_NS:
                 self._rotate(window.end_ns + offset_ns)
+        self._take_explained()
         return bool(fired)
 
     def recorded(self, capture: Path, source: int) -> None:
@@ -146,13 +146,13 @@ class Rollups:
         self._counters.detached()
         self._end_segment()
         self._write()
-        self._explained.take()
+        self._take_explained()
 
     def settle(self) -> None:
         """Nothing is recorded: write what could not be written, or was found out since."""
         if self._late:
             self._write()
-        self._explained.take()
+        self._take_explained()
 
     def close(self) -> None:
         """Write what is left."""
@@ -162,6 +162,9 @@ class Rollups:
         if self._late:
             self._tell(f"rollups of {len(self._late)} hours could not be written and are lost")
         os.close(self._claim)
+
+    def _take_explained(self) -> None:
+        self._explained.take({segment.of.source_id for segment in self._late})
 
     # ---- segments ----
 

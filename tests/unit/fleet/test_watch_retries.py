@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tlstax.analysis.fleet import columns
-from tlstax.analysis.fleet.columns import TIERS
+from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS
 from tlstax.analysis.fleet.continuous import rollups
 from tlstax.analysis.fleet.store import compaction, parquet_files
 from tlstax.analysis.rows.tables import Tables
@@ -77,3 +77,31 @@ def test_triggers_wait_once_however_often_it_is_tried(
         assert len(watching.sink._explained._unwritten) == 1
     watching.end()
     assert len(table(tmp_path / "data", columns.Finding)) == 1
+
+
+def test_estimates_of_an_hour_that_is_written_late_stay(
+    demo_tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They went into the file of before, which the late sums then replaced from memory."""
+    watching, rows = Watching(tmp_path / "data", demo_tables), by_window(demo_tables)
+    watching.take(rows[:30])
+    watching.offset_ns += HOUR_NS
+    with monkeypatch.context() as patched:
+        patched.setattr(parquet_files, "write", room_for(0))
+        watching.take(rows[30:31])
+        (late,) = watching.sink._late
+        (start,) = {int(key[0]) for key in late.unwritten.interval}
+        none = dict.fromkeys(columns.Interval._fields[3:], 0)
+        known = none | {"record_crypto_ns": 7, "record_observed_ns": SECOND_NS}
+        row = columns.Interval(late.of.host, start, late.of.source_id, **known)
+        watching.sink._explained._add(late.of, {columns.Interval: [row]})
+        watching.sink.settle()
+        assert len(watching.sink._explained._unwritten) == 1
+    watching.take(rows[31:])
+    watching.end()
+    (found,) = (
+        row
+        for row in table(tmp_path / "data", columns.Interval)
+        if row["source_id"] == late.of.source_id
+    )
+    assert (found["record_crypto_ns"], found["record_observed_ns"]) == (7, SECOND_NS)
