@@ -66,8 +66,7 @@ def compact(data: Path, now_wall_ns: int | None = None) -> Outcome:
         for table in TABLES:
             for tier in tiers_of(table):
                 for place in layout.places(data, tier, table):
-                    _remove_merged(data, place)
-                    count = _compact(place.folder(data), place, left_out)
+                    count = _hour(data, place, left_out)
                     hours += count > 0
                     merged += count
                 for found in _days(data, tier, table, now_ns - DAY_IS_OVER_NS):
@@ -75,6 +74,19 @@ def compact(data: Path, now_wall_ns: int | None = None) -> Outcome:
                     hours += count > 0
                     merged += count
     return Outcome(hours, merged, left_out)
+
+
+def _hour(data: Path, place: Place, left_out: list[str]) -> int:
+    """Merge the files of an hour; how many were merged."""
+    folder = place.folder(data)
+    try:
+        _remove_merged(data, place)
+        return _compact(folder, place, left_out)
+    except FileNotFoundError:
+        return 0  # somebody removed it
+    except OSError as error:
+        left_out.append(f"{folder} was not merged: {layout.reason(error)}")
+        return 0
 
 
 def _days(data: Path, tier: str, table: type[Row], end_ns: int) -> list[list[Place]]:
@@ -91,11 +103,11 @@ def _merge_day(data: Path, hours: Sequence[Place], left_out: list[str]) -> int:
     day = hours[0].day
     target = day.folder(data) / COMPACTED
     found = [place.folder(data) / COMPACTED for place in hours]
-    files = [path for path in found if path.exists()]
-    whole = [*files, *([target] if target.exists() else [])]
-    if not files or len(whole) < 2:
-        return 0
     try:
+        files = [path for path in found if path.exists()]
+        whole = [*files, *([target] if target.exists() else [])]
+        if not files or len(whole) < 2:
+            return 0
         count = sum(parquet_files.check(path, day.table).num_rows for path in whole)
         if count > DAY_ROWS_MOST:
             return 0
@@ -104,6 +116,9 @@ def _merge_day(data: Path, hours: Sequence[Place], left_out: list[str]) -> int:
         parquet_files.sync(target.parent)
     except UnreadableError as error:
         left_out.append(f"the day of {error.path} was not merged: {error}")
+        return 0
+    except OSError as error:
+        left_out.append(f"the day of {target} was not merged: {layout.reason(error)}")
         return 0
     for path in files:
         path.unlink()
@@ -122,7 +137,7 @@ def _remove_merged(data: Path, place: Place) -> None:
     if place.is_day or place.table in SHARED or not day.exists():
         return
     # The compacted one comes first: what it has is not in the day twice.
-    files = sorted(path for path in place.folder(data).glob("*.parquet") if _is_ours(path))
+    files = [path for path in layout.files_in(place.folder(data)) if _is_ours(path)]
     span = (place.hour_wall_ns, place.end_wall_ns)
     outgrown: set[int] = set()
     with contextlib.suppress(UnreadableError):
@@ -155,7 +170,9 @@ def _compact(folder: Path, place: Place, left_out: list[str]) -> int:
     """Merge one folder; how many files were merged."""
     remove_stale(folder)
     parts = []
-    for path in sorted(folder.glob("part-*.parquet")):
+    for path in layout.files_in(folder):
+        if layout.source_of(path.name) is None:
+            continue
         try:
             parquet_files.check(path, place.table)
             parts.append(path)

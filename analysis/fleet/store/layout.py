@@ -121,14 +121,31 @@ def _folders(path: Path) -> list[Path]:
         raise unreadable(path, error) from error
 
 
+def files_in(folder: Path) -> list[Path]:
+    """The Parquet files of a folder, in order.
+
+    Raises OSError where it is gone or may not be read: Path.glob() would find nothing in it.
+    """
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries)
+    return [
+        folder / name for name in names if name.endswith(".parquet") and not name.startswith(".")
+    ]
+
+
 def unreadable(path: Path, error: OSError) -> TlstaxError:
     """The error (IO) for a folder that cannot be read."""
     return TlstaxError(
         f"cannot read {path}",
-        (error.strerror or str(error)).lower(),
+        reason(error),
         "Read the data set as the user that its files belong to",
         ExitCode.IO,
     )
+
+
+def reason(error: OSError) -> str:
+    """What the system said, as part of a sentence."""
+    return (error.strerror or str(error)).lower()
 
 
 def start_of(date: str, hour: str) -> int | None:

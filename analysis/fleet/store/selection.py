@@ -102,6 +102,9 @@ def _files_in(data: Path, place: Place, made: Selection) -> list[Path]:
                 found = _once(folder / COMPACTED, found, place, skipped)
         except FileNotFoundError:
             continue  # compacted meanwhile
+        except OSError as error:
+            made.left_out.append(f"{folder} was not read: {layout.reason(error)}")
+            return []
         made.left_out += skipped
         return found
     made.left_out.append(f"{folder} was not read: its files were replaced while they were read")
@@ -109,9 +112,7 @@ def _files_in(data: Path, place: Place, made: Selection) -> list[Path]:
 
 
 def _whole(folder: Path, place: Place, made: Selection, skipped: list[str]) -> Iterator[Path]:
-    for path in sorted(folder.glob("*.parquet")):
-        if path.name.startswith("."):
-            continue
+    for path in layout.files_in(folder):
         if path.name != COMPACTED and layout.source_of(path.name) is None:
             skipped.append(f"{path} was not read: tlstax gives files other names")
             continue

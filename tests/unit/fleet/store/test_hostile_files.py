@@ -184,6 +184,24 @@ def test_a_folder_that_may_not_be_read_is_refused_by_name(
     assert "permission denied" in errors
 
 
+@pytest.mark.parametrize("words", [["sql", "SELECT COUNT(*) FROM interval"], ["compact"]])
+def test_an_hour_that_may_not_be_entered_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, words: list[str]
+) -> None:
+    """A day that another user has merged was missing from every answer without a word."""
+    store(tmp_path, "1h", columns.Interval, intervals())
+    (folder,) = tmp_path.glob("tier=1h/table=interval/*/*")
+    scandir = os.scandir
+
+    def entered(path: Any) -> Any:
+        return _forbidden() if Path(path) == folder else scandir(path)
+
+    monkeypatch.setattr(os, "scandir", entered)
+    _, errors = said_of(tmp_path, capsys, *words)
+    assert f"tlstax: {folder} was not" in errors
+    assert "permission denied" in errors
+
+
 def test_a_file_that_may_not_be_read_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
