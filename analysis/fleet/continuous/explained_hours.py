@@ -47,6 +47,7 @@ class ExplainedHours:
         self._running: list[Explaining] = []
         self._unwritten: list[tuple[Recording, Rows]] = []
         self._is_failing = False
+        self._wait_s = layout.TURN_S
         self._day = 0
         self._known: dict[type[columns.Row], list[Any]] = {}
         """Arrow arrays: as integers of Python the stacks of a day took several MB."""
@@ -101,9 +102,9 @@ class ExplainedHours:
                 if self._explained:
                     self._explained(one.hour.of, rows)
         try:
-            for one in [one for one in self._unwritten if one[0].source_id not in late]:
-                self._write(*one)
-                self._unwritten.remove(one)
+            for known in [one for one in self._unwritten if one[0].source_id not in late]:
+                self._write(*known)
+                self._unwritten.remove(known)
         except TlstaxError as error:
             if not self._is_failing:
                 self._is_failing = True
@@ -112,8 +113,9 @@ class ExplainedHours:
         else:
             self._is_failing = False
 
-    def close(self) -> None:
-        """Wait for what is being explained, and write it."""
+    def close(self, wait_s: float) -> None:
+        """Wait for what is being explained, and write it; `wait_s`: for other writers at most."""
+        self._wait_s = wait_s
         end = time.monotonic() + _PATIENCE_S
         for one in self._running:
             one.wait(max(0.0, end - time.monotonic()))
@@ -137,7 +139,7 @@ class ExplainedHours:
         self._unwritten.append((of, rows))
 
     def _write(self, of: Recording, rows: Rows) -> None:
-        with layout.lock(self._data, exclusive=False):
+        with layout.lock(self._data, exclusive=False, wait_s=self._wait_s):
             for table, found in rows.items():
                 if table is columns.Interval:
                     self._add_records(of, found)
@@ -157,7 +159,7 @@ class ExplainedHours:
 
     def _add_records(self, of: Recording, found: list[columns.Row]) -> None:
         """Put what samples tell of records into the rows of the hour's intervals."""
-        with layout.lock_recording(self._data, of.source_id):
+        with layout.lock_recording(self._data, of.source_id, self._wait_s):
             if not added_records(self._data, of, found):
                 self._tell(
                     "the hour was compacted: its intervals lack what samples tell of records"

@@ -35,6 +35,8 @@ CLOCK_STEP_NS: Final = SECOND_NS
 """A wall clock that moved more than this against the monotonic one was set."""
 DOUBTED_NS: Final = DAY_NS
 """For so long nothing is removed after it was set by more than an hour: maybe by mistake."""
+_LAST_WAIT_S: Final = 5.0
+"""At its end a watch waits for other writers so long: what it cannot write then is lost."""
 
 Tell = Callable[[str], None]
 
@@ -157,8 +159,8 @@ class Rollups:
     def close(self) -> None:
         """Write what is left."""
         self._end_segment()
-        self._write()
-        self._explained.close()
+        self._write(_LAST_WAIT_S)
+        self._explained.close(_LAST_WAIT_S)
         if self._late:
             self._tell(f"rollups of {len(self._late)} hours could not be written and are lost")
         os.close(self._claim)
@@ -207,19 +209,19 @@ class Rollups:
 
     # ---- writing ----
 
-    def _write(self) -> None:
+    def _write(self, wait_s: float = layout.TURN_S) -> None:
         """Write what is not written yet; a failure is told once, and tried again."""
         try:
             while self._late:
-                if self._late[0].write(self._to.data):
+                if self._late[0].write(self._to.data, wait_s):
                     self._late.pop(0)
                 else:
                     self._late[0] = self._successor(self._late[0])
             mine = self._segment
-            if mine and mine.has_unwritten and not mine.write(self._to.data):
+            if mine and mine.has_unwritten and not mine.write(self._to.data, wait_s):
                 self._explained.expect(mine)
                 self._segment = self._successor(mine)
-                self._segment.write(self._to.data)
+                self._segment.write(self._to.data, wait_s)
         except TlstaxError as error:
             self._failed(error)
             return

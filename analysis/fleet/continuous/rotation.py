@@ -31,7 +31,7 @@ def rotate(data: Path, host: str, end_wall_ns: int) -> int:
     """
     removed = 0
     failed: list[TlstaxError] = []
-    with layout.lock(data, exclusive=True):
+    with layout.lock(data, exclusive=True, wait_s=layout.TURN_S):
         for table in _ORDER:
             for tier in tiers_of(table):
                 for place in layout.places(data, tier, table, None, end_wall_ns):

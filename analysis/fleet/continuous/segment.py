@@ -65,12 +65,16 @@ class Segment:
         """Whether there is any of that."""
         return bool(self._unwritten.interval)
 
-    def write(self, data: Path) -> bool:
+    def write(self, data: Path, wait_s: float = layout.TURN_S) -> bool:
         """Write all files; False if they are not this segment's any more.
 
-        Raises TlstaxError (IO): nothing is lost then, another attempt may follow.
+        `wait_s`: for others at most. Raises TlstaxError (IO): nothing is lost then, another attempt
+        may follow.
         """
-        with layout.lock(data, exclusive=False), layout.lock_recording(data, self.of.source_id):
+        with (
+            layout.lock(data, exclusive=False, wait_s=wait_s),
+            layout.lock_recording(data, self.of.source_id, wait_s),
+        ):
             if not self._is_ours(data):
                 return False
             self._settle()

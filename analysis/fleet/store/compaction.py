@@ -28,6 +28,7 @@ DAY_IS_OVER_NS: Final = 2 * HOUR_NS
 """So long after midnight the hours of a day are merged: a watch has ended them by then."""
 DAY_ROWS_MOST: Final = 4 * ROWS_OF_A_GROUP
 """Days with more rows stay one file an hour."""
+_TURN_S: Final = 0.001
 _STALE_S: Final = 3600
 """A file that was not finished for so long belongs to a writer that died."""
 
@@ -62,26 +63,31 @@ def compact(data: Path, now_wall_ns: int | None = None) -> Outcome:
     now_ns = time.time_ns() if now_wall_ns is None else now_wall_ns
     hours = merged = 0
     left_out: list[str] = []
-    with layout.lock(data, exclusive=True):
-        for table in TABLES:
-            for tier in tiers_of(table):
-                for place in layout.places(data, tier, table):
-                    count = _hour(data, place, left_out)
-                    hours += count > 0
-                    merged += count
-                for found in _days(data, tier, table, now_ns - DAY_IS_OVER_NS):
-                    count = _merge_day(data, found, left_out)
-                    hours += count > 0
-                    merged += count
+    for table in TABLES:
+        for tier in tiers_of(table):
+            counts = [_hour(data, place, left_out) for place in layout.places(data, tier, table)]
+            for found in _days(data, tier, table, now_ns - DAY_IS_OVER_NS):
+                counts.append(_merge_day(data, found, left_out))
+            hours += sum(count > 0 for count in counts)
+            merged += sum(counts)
     return Outcome(hours, merged, left_out)
+
+
+@contextlib.contextmanager
+def _alone(data: Path) -> Iterator[None]:
+    """Hold the data set for one folder, then let who waits for it have it."""
+    with layout.lock(data, exclusive=True):
+        yield
+    time.sleep(_TURN_S)
 
 
 def _hour(data: Path, place: Place, left_out: list[str]) -> int:
     """Merge the files of an hour; how many were merged."""
     folder = place.folder(data)
     try:
-        _remove_merged(data, place)
-        return _compact(folder, place, left_out)
+        with _alone(data):
+            _remove_merged(data, place)
+            return _compact(folder, place, left_out)
     except FileNotFoundError:
         return 0  # somebody removed it
     except OSError as error:
@@ -102,24 +108,29 @@ def _merge_day(data: Path, hours: Sequence[Place], left_out: list[str]) -> int:
     """Merge the compacted files of a day's hours if they are small; how many were merged."""
     day = hours[0].day
     target = day.folder(data) / COMPACTED
-    found = [place.folder(data) / COMPACTED for place in hours]
     try:
-        files = [path for path in found if path.exists()]
-        whole = [*files, *([target] if target.exists() else [])]
-        if not files or len(whole) < 2:
-            return 0
-        count = sum(parquet_files.check(path, day.table).num_rows for path in whole)
-        if count > DAY_ROWS_MOST:
-            return 0
-        rows = sorted_rows(whole, day)
-        parquet_files.write(target, day.table, rows, packing.FINAL_LEVEL)
-        parquet_files.sync(target.parent)
+        with _alone(data):
+            return _merge_hours(data, hours, day, target)
     except UnreadableError as error:
         left_out.append(f"the day of {error.path} was not merged: {error}")
-        return 0
     except OSError as error:
         left_out.append(f"the day of {target} was not merged: {layout.reason(error)}")
+    return 0
+
+
+def _merge_hours(data: Path, hours: Sequence[Place], day: Place, target: Path) -> int:
+    """The same under a lock. Raises UnreadableError, OSError, TlstaxError (IO)."""
+    found = [place.folder(data) / COMPACTED for place in hours]
+    files = [path for path in found if path.exists()]
+    whole = [*files, *([target] if target.exists() else [])]
+    if not files or len(whole) < 2:
         return 0
+    count = sum(parquet_files.check(path, day.table).num_rows for path in whole)
+    if count > DAY_ROWS_MOST:
+        return 0
+    rows = sorted_rows(whole, day)
+    parquet_files.write(target, day.table, rows, packing.FINAL_LEVEL)
+    parquet_files.sync(target.parent)
     for path in files:
         path.unlink()
         with contextlib.suppress(OSError):

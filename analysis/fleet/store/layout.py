@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,6 +33,9 @@ _YEARS: Final = range(1970, 2100)
 _LOCK: Final = ".lock"
 _LOCKS: Final = 16
 """Locks that all recordings share."""
+TURN_S: Final = 0.2
+"""How long a watch waits for others who write: its recorder and SIGTERM wait meanwhile."""
+_LOOK_AGAIN_S: Final = 0.01
 _DATE: Final = re.compile(r"date=(\d{4}-\d{2}-\d{2})")
 _HOUR: Final = re.compile(r"hour=(\d{2})")
 _PART: Final = re.compile(r"part-([0-9a-f]{16})\.parquet")
@@ -175,19 +179,20 @@ def make_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def lock(data: Path, *, exclusive: bool) -> Iterator[None]:
+def lock(data: Path, *, exclusive: bool, wait_s: float | None = None) -> Iterator[None]:
     """Hold the data set: writers of new files together, who replaces files alone.
 
-    Readers need no lock. Raises TlstaxError (IO) where the folder cannot be written.
+    `wait_s`: how long to wait for others at most. Readers need no lock. Raises TlstaxError (IO)
+    where the folder cannot be written, or others held it for so long.
     """
-    with _held(data, _LOCK, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH):
+    with _held(data, _LOCK, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, wait_s):
         yield
 
 
 @contextlib.contextmanager
-def lock_recording(data: Path, source_id: int) -> Iterator[None]:
+def lock_recording(data: Path, source_id: int, wait_s: float | None = None) -> Iterator[None]:
     """Let two writers of one recording follow each other. Raises TlstaxError (IO)."""
-    with _held(data, f"{_LOCK}-{source_id % _LOCKS:x}", fcntl.LOCK_EX):
+    with _held(data, f"{_LOCK}-{source_id % _LOCKS:x}", fcntl.LOCK_EX, wait_s):
         yield
 
 
@@ -221,14 +226,35 @@ def host_key(host: str) -> str:
 
 
 @contextlib.contextmanager
-def _held(data: Path, name: str, how: int) -> Iterator[None]:
+def _held(data: Path, name: str, how: int, wait_s: float | None) -> Iterator[None]:
     try:
         make_folder(data)
         descriptor = os.open(data / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise output_error(f"to the data set {data}", error) from error
     try:
-        fcntl.flock(descriptor, how)
+        if wait_s is None:
+            fcntl.flock(descriptor, how)
+        else:
+            _try_for(data, descriptor, how, wait_s)
         yield
     finally:
         os.close(descriptor)
+
+
+def _try_for(data: Path, descriptor: int, how: int, wait_s: float) -> None:
+    """Lock a file within some time. Raises TlstaxError (IO)."""
+    end = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() >= end:
+                raise TlstaxError(
+                    f"cannot write to the data set {data}",
+                    "another process is replacing files of it",
+                    "Wait until `tlstax fleet compact` or `add` has ended",
+                    ExitCode.IO,
+                ) from error
+            time.sleep(_LOOK_AGAIN_S)

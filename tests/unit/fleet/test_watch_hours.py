@@ -164,7 +164,7 @@ def test_what_is_lost_is_told_and_counted(tmp_path: Path, monkeypatch: pytest.Mo
     assert (said[1], len(lost)) == ("findings of 2 hours could not be written and are lost", 2)
     hours.ask(tmp_path / "old.tlstax", 0)
     assert "later hours came first" in said[2]
-    hours.close()
+    hours.close(0.0)
     assert len(lost) == 2 + 1 + KEPT_MOST
 
 

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Rollups that cannot be written after their hour was compacted are counted once all the same."""
 
-from collections.abc import Callable
+import contextlib
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import pytest
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS
 from tlstax.analysis.fleet.continuous import rollups
-from tlstax.analysis.fleet.store import compaction, parquet_files
+from tlstax.analysis.fleet.store import compaction, layout, parquet_files
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture.printable import output_error
 from tlstax.tests.unit.fleet.test_watch_hours import Once, table
@@ -105,3 +108,63 @@ def test_estimates_of_an_hour_that_is_written_late_stay(
         if row["source_id"] == late.of.source_id
     )
     assert (found["record_crypto_ns"], found["record_observed_ns"]) == (7, SECOND_NS)
+
+
+@contextlib.contextmanager
+def held_by_another(data: Path) -> Iterator[None]:
+    """Another process replaces files of the data set."""
+    fork = multiprocessing.get_context("fork")
+    is_held, is_over = fork.Event(), fork.Event()
+
+    def hold() -> None:
+        with layout.lock(data, exclusive=True):
+            is_held.set()
+            is_over.wait(20)
+
+    process = fork.Process(target=hold)
+    process.start()
+    is_held.wait(60)
+    try:
+        yield
+    finally:
+        is_over.set()
+        process.join()
+
+
+def test_a_watch_does_not_wait_for_who_replaces_files(demo_tables: Tables, tmp_path: Path) -> None:
+    """Until a compaction had ended it took no window, and SIGTERM did nothing."""
+    watching, whole = (Watching(tmp_path / name, demo_tables) for name in ("data", "whole"))
+    rows = by_window(demo_tables)
+    whole.all()
+    watching.take(rows[:30])
+    watching.offset_ns += HOUR_NS
+    with held_by_another(tmp_path / "data"):
+        for one in rows[30:50]:
+            start = time.thread_time(), time.monotonic()
+            watching.sink.window(one)
+            worked_s = time.thread_time() - start[0]
+            assert time.monotonic() - start[1] < worked_s + 1
+    assert "another process is replacing files of it" in watching.said[-1]
+    watching.take(rows[50:])
+    watching.end()
+    for tier in TIERS:
+        assert sums(tmp_path / "data", tier) == sums(tmp_path / "whole", tier)
+
+
+def test_compaction_lets_others_write_between_folders(
+    demo_tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Watching(tmp_path, demo_tables).all()
+    held: list[bool] = []
+    lock = layout.lock
+
+    @contextlib.contextmanager
+    def counted(data: Path, *, exclusive: bool) -> Iterator[None]:
+        held.append(exclusive)
+        with lock(data, exclusive=exclusive):
+            yield
+
+    monkeypatch.setattr(layout, "lock", counted)
+    folders = {path.parent for path in tmp_path.rglob("*.parquet")}
+    assert compaction.compact(tmp_path, 0).hours_count == len(folders)
+    assert held == [True] * len(folders)
