@@ -3,7 +3,7 @@
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet import columns, location
 from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, TIERS, Row
 from tlstax.analysis.fleet.engines.engine import Engine
-from tlstax.analysis.fleet.engines.opening import open_engine
+from tlstax.analysis.fleet.engines.retrying import RetryingEngine, open_retrying
 from tlstax.analysis.fleet.figures import hosts_text
 from tlstax.analysis.fleet.host_sums import Span
 from tlstax.analysis.fleet.location import Location
@@ -74,9 +74,13 @@ class Question:
         """
         if columns.Interval in tables:
             self._require_intervals(span, tier)
-        files, folder = location.select(self.data, tier, tables, span)
-        with open_engine(self.engine, files, folder) as engine:
-            yield engine, files.left_out
+        with self._open(self.engine, span, tier, tables) as engine:
+            yield engine, engine.left_out
+
+    def _open(
+        self, name: str, span: Span, tier: str, tables: Sequence[type[Row]]
+    ) -> AbstractContextManager[RetryingEngine]:
+        return open_retrying(name, lambda: location.select(self.data, tier, tables, span))
 
     def _require_intervals(self, span: Span, wanted: str) -> None:
         """Raise TlstaxError (USAGE) where the answer would be of no host, only for its tier."""
@@ -120,8 +124,7 @@ class Question:
         """The hosts that have intervals of a tier in a span, one that began before it, too."""
         step_ns = TIERS[tier] * SECOND_NS
         span = Span(span.start_wall_ns - span.start_wall_ns % step_ns, span.end_wall_ns)
-        files, folder = location.select(self.data, tier, (columns.Interval,), span)
-        with open_engine("duckdb", files, folder) as engine:
+        with self._open("duckdb", span, tier, (columns.Interval,)) as engine:
             found = engine.query(f"SELECT DISTINCT host FROM interval WHERE {span.condition}")
         return set(found["host"].to_pylist())
 

@@ -97,6 +97,16 @@ def open_views(views: Views) -> DuckDb:
         "lock_configuration = true",
     ):
         connection.execute(f"SET {setting}")
+    made = DuckDb(connection, views)
+    try:
+        _make_views(connection, views)
+    except duckdb.Error as error:  # a file that is gone
+        connection.close()
+        raise made.refused(error) from error
+    return made
+
+
+def _make_views(connection: Any, views: Views) -> None:
     for table in views.files:
         connection.execute(f"CREATE VIEW {table_name(table)} AS {_reading(table, views)}")
     if views.has_buckets:
@@ -106,7 +116,6 @@ def open_views(views: Views) -> DuckDb:
             "first_bucket + unnest(range(len(counts))) AS bucket, unnest(counts) AS ended_count "
             f"FROM ({OBSERVED_LATENCIES}) observed"
         )
-    return DuckDb(connection, views)
 
 
 def _reading(table: type[Row], views: Views) -> str:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """The files that a question reads: whole files of a known version, each recording once."""
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from tlstax.analysis.fleet.columns import DAY_NS, HOURLY, SHARED, TIERS, Row
 from tlstax.analysis.fleet.store import layout, parquet_files, recordings
 from tlstax.analysis.fleet.store.layout import COMPACTED, Place
 from tlstax.analysis.fleet.store.parquet_files import UnreadableError
+from tlstax.collectors.capture.schema import table_name
 
 _ATTEMPTS: Final = 5
 
@@ -25,6 +27,33 @@ class Selection:
     """Why files could not be read, as sentences."""
     lacking: dict[Path, tuple[str, ...]] = field(default_factory=dict)
     """Columns that files of an earlier version do not have."""
+
+    seen: dict[Path, "_Identity"] = field(default_factory=dict)
+    """What files of a folder were when they were chosen."""
+
+    def is_replaced(self, *, or_grown: bool = False) -> bool:
+        """Whether compaction has removed or replaced any of the files since they were chosen.
+
+        `or_grown`: or whether a recording went on. A file with more of it counts nothing twice.
+        """
+        chosen = {path for paths in self.files.values() for path in paths}
+        return any(
+            (now := _identity(path)) != self.seen[path]
+            and (or_grown or now is None or path.name == COMPACTED)
+            for path in chosen & self.seen.keys()
+        )
+
+
+_Identity = tuple[int, int, int] | None
+
+
+def _identity(path: Path) -> _Identity:
+    """Of a file that is not the same after another one was renamed over it; None: it is gone."""
+    try:
+        known = path.stat()
+    except OSError:
+        return None
+    return known.st_ino, known.st_mtime_ns, known.st_size
 
 
 def select(
@@ -42,15 +71,33 @@ def select(
     require(data)
     made = Selection(tier)
     for table in tables:
-        files = made.files.setdefault(table, [])
         first_ns, end_ns = span
         if table in SHARED and first_ns is not None:
             first_ns -= first_ns % DAY_NS
-        for place in layout.places(data, tier_of(tier, table), table, first_ns, end_ns):
-            files += _files_in(data, place, made)
-        if table not in SHARED:
-            made.files[table] = _each_day_once(data, table, files, made.left_out)
+        files = _files_of(data, table, (first_ns, end_ns), made)
+        made.files[table] = (
+            files if table in SHARED else _each_day_once(data, table, files, made.left_out)
+        )
     return made
+
+
+def _files_of(
+    data: Path, table: type[Row], span: tuple[int | None, int | None], made: Selection
+) -> list[Path]:
+    """The files of a table, listed again where hours were merged into their day meanwhile.
+
+    That writes the new file of the day before it removes those of the hours.
+    """
+    told = len(made.left_out)
+    for _ in range(_ATTEMPTS):
+        del made.left_out[told:]
+        places = list(layout.places(data, tier_of(made.tier, table), table, *span))
+        found = [_files_in(data, place, made) for place in places]
+        now = layout.places(data, tier_of(made.tier, table), table, *span)
+        if all(found) or {place for place in now if place.is_day} <= set(places):
+            return [path for files in found for path in files]
+    made.left_out.append(f"hours of {table_name(table)} were merged while they were looked for")
+    return [path for files in found for path in files]
 
 
 def _each_day_once(
@@ -101,6 +148,8 @@ def _files_in(data: Path, place: Place, made: Selection) -> list[Path]:
             if len(found) > 1 and place.table not in SHARED:
                 found = _once(folder / COMPACTED, found, place, skipped)
         except FileNotFoundError:
+            if not os.path.isdir(folder):  # Path.is_dir() may raise
+                return []  # merged into its day, or removed
             continue  # compacted meanwhile
         except OSError as error:
             made.left_out.append(f"{folder} was not read: {layout.reason(error)}")
@@ -117,6 +166,7 @@ def _whole(folder: Path, place: Place, made: Selection, skipped: list[str]) -> I
             skipped.append(f"{path} was not read: tlstax gives files other names")
             continue
         try:
+            made.seen[path] = _identity(path)
             footer = parquet_files.check(path, place.table)
             if lacking := parquet_files.lacking(footer, place.table):
                 made.lacking[path] = lacking

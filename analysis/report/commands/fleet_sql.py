@@ -13,7 +13,8 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.analysis.fleet import host_sums, location
 from tlstax.analysis.fleet.columns import TABLES, TIERS
 from tlstax.analysis.fleet.engines.duckdb_engine import DuckDb
-from tlstax.analysis.fleet.engines.opening import open_engine
+from tlstax.analysis.fleet.engines.engine import Engine
+from tlstax.analysis.fleet.engines.retrying import open_retrying
 from tlstax.analysis.fleet.question import Question, parse_time
 from tlstax.analysis.fleet.store.parquet_files import arrow
 from tlstax.analysis.report.commands.fleet_options import add_command
@@ -35,13 +36,18 @@ def _sql(options: argparse.Namespace) -> int:
     limits = [None if text is None else parse_time(text) for text in (options.start, options.end)]
     question = Question(options.data, "duckdb", options.tier, limits[0], limits[1])
     span = question.span()
-    files, folder = location.select(options.data, options.tier, TABLES, span)
-    with open_engine("duckdb", files, folder) as engine:
+
+    def answer(engine: Engine) -> Any:
         assert isinstance(engine, DuckDb)
         if limits != [None, None]:
             engine.limit(host_sums.in_hours(span).condition)
-        found = engine.read_only(options.sql)
-    for text in files.left_out:
+        return engine.read_only(options.sql)
+
+    with open_retrying(
+        "duckdb", lambda: location.select(options.data, options.tier, TABLES, span)
+    ) as engine:
+        found = engine.asked(answer)
+    for text in engine.left_out:
         print(f"tlstax: {text}", file=sys.stderr)
     names = _distinct(found.column_names)
     columns = [_values(*one) for one in zip(names, found.columns, strict=True)]
