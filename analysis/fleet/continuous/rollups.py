@@ -239,7 +239,7 @@ class Rollups:
         self._segments_count += 1
         of = self._recording(segment.of.wall_offset_ns)
         fresh = Segment(of, segment.hour_ns, segment.host, self._to.tiers)
-        fresh.add(segment.unwritten)
+        fresh.add_by_tier(segment.unwritten)
         return fresh
 
     def _failed(self, error: TlstaxError) -> None:

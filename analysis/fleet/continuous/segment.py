@@ -45,25 +45,29 @@ class Segment:
         self._tiers = tiers
         self._open: dict[str, Sums] = {tier: intervals.no_sums() for tier in tiers}
         self._closed: dict[tuple[str, type[Row]], Any] = {}
-        self._unwritten = intervals.no_sums()
+        self._unwritten = {tier: intervals.no_sums() for tier in tiers}
         self._written_host: columns.Host | None = None
         self._known: dict[Place, tuple[int, int] | None] = {}
 
     def add(self, sums: Sums) -> None:
         """Add the sums of a window that began in this hour."""
-        intervals.add(self._unwritten, sums)
-        for tier, into in self._open.items():
-            intervals.add(into, sums, TIERS[tier] * SECOND_NS)
+        self.add_by_tier(dict.fromkeys(self._tiers, sums))
+
+    def add_by_tier(self, sums: Mapping[str, Sums]) -> None:
+        """Add sums, which may be others in each tier."""
+        for tier, mine in sums.items():
+            intervals.add(self._unwritten[tier], mine)
+            intervals.add(self._open[tier], mine, TIERS[tier] * SECOND_NS)
 
     @property
-    def unwritten(self) -> Sums:
-        """What no file has yet."""
+    def unwritten(self) -> Mapping[str, Sums]:
+        """What the files lack, by tier: of a write that failed some have more than others."""
         return self._unwritten
 
     @property
     def has_unwritten(self) -> bool:
         """Whether there is any of that."""
-        return bool(self._unwritten.interval)
+        return any(table for sums in self._unwritten.values() for table in sums)
 
     def write(self, data: Path, wait_s: float = layout.TURN_S) -> bool:
         """Write all files; False if they are not this segment's any more.
@@ -82,8 +86,9 @@ class Segment:
                 path = place.folder(data) / layout.part_name(self.of.source_id)
                 parquet_files.write(path, place.table, [rows])
                 self._known[place] = _identity(place, data)
+                if place.table is not columns.Host:
+                    getattr(self._unwritten[place.tier], table_name(place.table)).clear()
         self._written_host = self.host
-        self._unwritten = intervals.no_sums()
         parquet_files.arrow().default_memory_pool().release_unused()  # of sorting and packing
         return True
 
@@ -127,7 +132,7 @@ class Segment:
         for tier in self._tiers:
             now = self._rows(tier, self._open[tier])
             for table in _SUMMED:
-                if getattr(self._unwritten, table_name(table)):
+                if getattr(self._unwritten[tier], table_name(table)):
                     whole = self._with_closed(tier, table, now[table])
                     whole = in_steps(tier, table, parquet_files.in_order(table, whole))
                     made.append((Place(tier, table, self.hour_ns), whole))

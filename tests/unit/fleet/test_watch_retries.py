@@ -61,6 +61,30 @@ def test_no_tier_has_rows_twice(
         assert sums(tmp_path / "data", tier) == sums(tmp_path / "whole", tier)
 
 
+@pytest.mark.parametrize("lacking", [1, 2, 5])
+def test_a_compaction_between_a_failure_and_the_next_attempt(
+    demo_tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: int
+) -> None:
+    """What some files had of the failed rollup was written again under another source."""
+    watching, whole = (Watching(tmp_path / name, demo_tables) for name in ("data", "whole"))
+    rows = by_window(demo_tables)
+    whole.all()
+    watching.take(rows[:20])
+    watching.sink._write()
+    watching.take(rows[20:21])
+    segment = watching.sink._segment
+    assert segment
+    with monkeypatch.context() as patched:
+        patched.setattr(parquet_files, "write", room_for(len(segment._files()) - lacking))
+        watching.sink._write()
+        assert "kept in memory" in watching.said[-1]
+    compaction.compact(tmp_path / "data")
+    watching.take(rows[21:])
+    watching.end()
+    for tier in TIERS:
+        assert sums(tmp_path / "data", tier) == sums(tmp_path / "whole", tier)
+
+
 @pytest.mark.parametrize("is_over", [False, True])
 def test_triggers_wait_once_however_often_it_is_tried(
     demo_tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_over: bool
@@ -93,7 +117,7 @@ def test_estimates_of_an_hour_that_is_written_late_stay(
         patched.setattr(parquet_files, "write", room_for(0))
         watching.take(rows[30:31])
         (late,) = watching.sink._late
-        (start,) = {int(key[0]) for key in late.unwritten.interval}
+        (start,) = {int(key[0]) for key in late.unwritten["10s"].interval}
         none = dict.fromkeys(columns.Interval._fields[3:], 0)
         known = none | {"record_crypto_ns": 7, "record_observed_ns": SECOND_NS}
         row = columns.Interval(late.of.host, start, late.of.source_id, **known)
