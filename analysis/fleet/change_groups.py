@@ -254,14 +254,7 @@ def sentence(
 
 def _counting(lines: Sequence[MetricChange]) -> list[MetricChange]:
     """The marked changes that are large enough to count."""
-    return [
-        line
-        for line in lines
-        if line.verdict in (verdicts.MORE, verdicts.LESS)
-        and line.change.value
-        and abs(math.log(line.change.value) if line.is_factor else line.change.value)
-        >= BY_NAME[line.metric.name].least_change
-    ]
+    return [line for line in lines if line.is_counting]
 
 
 def groups_sentence(lines: Sequence[MetricChange]) -> str:

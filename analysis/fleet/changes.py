@@ -3,9 +3,10 @@
 
 The unit of every interval over the fleet is the host. Between two times each host is also judged by
 itself: its periods before against its periods after, less what all hosts have in common at the same
-time (the median over hosts, if they are 8 or more), so that a busy afternoon is not a change. Of
-all hosts and metrics together the false-discovery rate decides which are marked; a host is named
-only if its change is also larger than the metric's `least_change` and its interval excludes none.
+time (the median over hosts, if they are 8 or more), so that a busy afternoon is not a change.
+Tested is whether a change is larger than the metric's `least_change`, since smaller ones are not
+named; of all hosts and metrics together the false-discovery rate decides which are. A host is named
+only if its interval excludes no change, too.
 """
 
 from collections.abc import Sequence
@@ -31,8 +32,8 @@ _PERIODS_MAX: Final = 24
 _NOTE: Final = (
     "Of all hosts: medians over hosts with intervals over hosts, or the range of fewer than 8. "
     "Of single hosts: periods of {period} before against those after{common}; named so that at "
-    "most 5 % of the named changes are noise, and only where the 95 % interval excludes no change "
-    "and the change counts for the metric. {load}"
+    "most 5 % of the named changes are noise or smaller than what counts for the metric, and only "
+    "where the 95 % interval excludes no change. {load}"
 )
 _NOTE_COMMON: Final = (
     f", less the change that all hosts have in common, in periods in which {LEAST_UNITS} hosts or "
@@ -180,16 +181,21 @@ def _periods(question: Question, before: Span, after: Span) -> tuple[str, int]:
 
 
 def mark(before: Sums, after: Sums, *, with_load: bool) -> tuple[list[Marked], bool]:
-    """The hosts and metrics that changed more than the others; whether any could be judged."""
+    """The hosts and metrics that changed more than the others; whether any could be judged.
+
+    Judged against no change at all, many small real changes would raise the bound of the
+    false-discovery rate and let noise in, and leave the list themselves.
+    """
     tests = []
     for metric in METRICS:
         if metric.is_load and not with_load:
             continue
         raw = before.of(metric), after.of(metric)
         sides = tuple(_apart(metric_changes.scaled(metric, one)) for one in raw)
-        tests.append((metric, raw, sides, many.p_values(*sides, is_serial=True)))
+        p = many.p_values(*sides, is_serial=True, least=metric.least_change)
+        tests.append((metric, raw, sides, p))
     known = np.concatenate([p[np.isfinite(p)] for *_, p in tests])
-    bound = verdicts.largest_marked(known)
+    bound = verdicts.largest_counting(known)
     if bound is None:
         return [], bool(len(known))
     marked = []

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Every metric on two sides, over hosts: medians, intervals, and which differences are marked."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from tlstax.analysis.fleet.figures import HOSTS
@@ -14,20 +16,31 @@ from tlstax.analysis.statistics.units import Floats, rounds
 
 
 def over_hosts(before: Sums, after: Sums, *, is_paired: bool) -> list[MetricChange]:
-    """Every metric over hosts, marked by false-discovery rate."""
+    """Every metric over hosts, marked by false-discovery rate.
+
+    Another such rate, of tests against changes that are too small to count, says which count.
+    """
     units = rounds(len(before.hosts), HOSTS), rounds(len(after.hosts), HOSTS)
-    found: list[tuple[Metric, Estimate, float | None, tuple[Floats, Floats]]] = []
+    found: list[tuple[Metric, Estimate, list[float | None], tuple[Floats, Floats]]] = []
     for metric in METRICS:
         first, second = before.of(metric), after.of(metric)
         rows = (_row(metric, first), _row(metric, second))
         difference = medians.difference(*rows, units, is_paired=is_paired)
-        p = verdicts.p_value(*rows, units, is_paired=is_paired)
-        found.append((metric, difference, p, (first, second)))
-    judged = verdicts.judge_all([(estimate, p) for _, estimate, p, _ in found])
-    return [
-        change_of(metric, estimate, p, sides, verdict)
-        for (metric, estimate, p, sides), verdict in zip(found, judged, strict=True)
-    ]
+        p_values = [
+            verdicts.p_value(*rows, units, is_paired=is_paired, least=least)
+            for least in (0.0, metric.least_change)
+        ]
+        found.append((metric, difference, p_values, (first, second)))
+    judged = verdicts.judge_all([(estimate, p[0]) for _, estimate, p, _ in found])
+    bound = verdicts.largest_counting([p[1] for *_, p, _ in found if p[1] is not None])
+    lines = []
+    for (metric, estimate, (p, p_counting), sides), verdict in zip(found, judged, strict=True):
+        is_counting = bound is not None and p_counting is not None and p_counting <= bound
+        is_counting = is_counting and verdict in (verdicts.MORE, verdicts.LESS)
+        is_counting = is_counting and abs(estimate.value) >= metric.least_change
+        line = change_of(metric, estimate, p, sides, verdict)
+        lines.append(replace(line, is_counting=is_counting))
+    return lines
 
 
 def change_of(

@@ -2,6 +2,7 @@
 """Client networks: those of a host, and those that resume or fail otherwise than before."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -43,6 +44,9 @@ class _Test(NamedTuple):
     """As statistics take them: a first place that they do not use, then the hosts."""
     units: Units
     p: float | None
+    """Against no change."""
+    p_counting: float | None
+    """Against a change that is too small to count."""
 
 
 class _Pairs(NamedTuple):
@@ -64,16 +68,17 @@ def changes(engine: Engine, before: Span, after: Span, hosts: set[str]) -> list[
     pairs = _paired(_sums(engine, before, after), hosts)
     tests = [test for name in _SUMS for test in _tests(pairs, BY_NAME[name])]
     tests.sort(key=lambda test: test.network)
-    bound = verdicts.largest_marked([test.p for test in tests if test.p is not None])
+    known = [test.p_counting for test in tests if test.p_counting is not None]
+    bound = verdicts.largest_counting(known)
     groups = []
     for test in tests:
-        if bound is None or test.p is None or test.p > bound:
+        if bound is None or test.p_counting is None or test.p_counting > bound:
             continue
         units = test.units, test.units
         found = medians.difference(*test.sides, units, is_paired=True)
         verdict = verdicts.judge(found)
-        is_counting = abs(found.value) >= test.metric.least_change
-        if is_counting and verdict in (verdicts.MORE, verdicts.LESS):
+        is_large = abs(found.value) >= test.metric.least_change
+        if is_large and verdict in (verdicts.MORE, verdicts.LESS):
             groups.append(_group(test, found, verdict))
     return groups
 
@@ -142,14 +147,19 @@ def _tests(pairs: _Pairs, metric: Metric) -> Iterator[_Test]:
         units = rounds(len(rows), HOSTS)
         if units.have_interval:
             first, second = (np.append([np.nan], side[rows]) for side in shares)
-            p = verdicts.p_value(first, second, (units, units), is_paired=True)
+            p, p_counting = (
+                verdicts.p_value(first, second, (units, units), is_paired=True, least=least)
+                for least in (0.0, metric.least_change)
+            )
             names = [pairs.hosts[at] for at in pairs.host_of[enough[rows]]]
-            yield _Test(pairs.networks[network], metric, names, (first, second), units, p)
+            sides = first, second
+            yield _Test(pairs.networks[network], metric, names, sides, units, p, p_counting)
 
 
 def _group(test: _Test, found: Estimate, verdict: str) -> ChangeGroup:
     sides = test.sides[0][1:], test.sides[1][1:]
     line = metric_changes.change_of(test.metric, found, test.p, sides, verdict)
+    line = replace(line, is_counting=True)
     ends = f"{share_text(line.before or 0.0)} → {share_text(line.after or 0.0)}"
     return ChangeGroup(
         "network",

@@ -141,6 +141,7 @@ class MetricChange:
     is_factor: Annotated[bool, "whether the change is a factor"]
     verdict: Annotated[str, "more, less, no difference seen, or no interval"]
     p_value: PValue = None
+    is_counting: Annotated[bool, "whether it is larger than what counts for the metric"] = False
 
 
 @dataclass(frozen=True)

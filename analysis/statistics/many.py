@@ -25,20 +25,24 @@ class Differences(NamedTuple):
     highs: Floats
 
 
-def p_values(before: Floats, after: Floats, *, is_serial: bool) -> Floats:
-    """How likely noise alone makes such a difference of unpaired units; NaN for too few."""
+def p_values(before: Floats, after: Floats, *, is_serial: bool, least: float = 0.0) -> Floats:
+    """How likely noise alone makes such a difference of unpaired units; NaN for too few.
+
+    `least`: beyond a true difference of that size, as `verdicts.p_value` says.
+    """
     counts, means, variances = zip(*(_moments(side) for side in (before, after)), strict=True)
-    least = np.minimum(*counts)
+    units = np.minimum(*counts)
     with np.errstate(divide="ignore", invalid="ignore"):
         errors = np.sqrt(variances[0] / counts[0] + variances[1] / counts[1])
         errors *= SERIAL_FACTOR if is_serial else 1.0
-        t = (means[1] - means[0]) / errors
-    found: Floats = np.full(len(least), np.nan)
-    for count in np.unique(least[least >= LEAST_UNITS]).tolist():
-        rows = least == count
+        beyond = np.maximum(np.abs(means[1] - means[0]) - least, 0.0)
+        t = beyond / errors
+    found: Floats = np.full(len(units), np.nan)
+    for count in np.unique(units[units >= LEAST_UNITS]).tolist():
+        rows = units == count
         found[rows] = student_tails(np.where(errors[rows] > 0, t[rows], 0.0), int(count) - 1)
-    is_exact = (least >= LEAST_UNITS) & (errors == 0)
-    found[is_exact] = (means[0] == means[1])[is_exact]
+    is_exact = (units >= LEAST_UNITS) & (errors == 0)
+    found[is_exact] = (beyond == 0)[is_exact]
     return found
 
 

@@ -40,23 +40,31 @@ def judge(found: Estimate) -> str:
 
 
 def p_value(
-    before: Floats, after: Floats, sides: tuple[Units, Units], *, is_paired: bool
+    before: Floats,
+    after: Floats,
+    sides: tuple[Units, Units],
+    *,
+    is_paired: bool,
+    least: float = 0.0,
 ) -> float | None:
     """How likely noise alone makes such a difference; None for too few units.
 
-    Values are those of `unit_weights`: the first row is not used.
+    Values are those of `unit_weights`: the first row is not used. With `least` the hypothesis is
+    that the true difference is no larger than that, in the unit of the values: Student's t is
+    taken of what exceeds it, and p is 1 where nothing does.
     """
     parts = [_moments(one) for one in ([after - before] if is_paired else [before, after])]
     counts = [count for count, _, _ in parts]
     if not has_interval(min(counts)):
         return None
     mean = parts[-1][1] - (0.0 if is_paired else parts[0][1])
+    beyond = max(abs(mean) - least, 0.0)
     error = math.sqrt(sum(variance / count for count, _, variance in parts))
     if sides[0].is_serial:
         error *= SERIAL_FACTOR
     if not error:
-        return 1.0 if mean == 0 else 0.0
-    return student_tail(mean / error, min(counts) - 1)
+        return 0.0 if beyond else 1.0
+    return student_tail(beyond / error, min(counts) - 1)
 
 
 def _moments(values: Floats) -> tuple[int, float, float]:
@@ -86,6 +94,17 @@ def largest_marked(p_values: Sequence[float] | Floats) -> float | None:
     count = len(ordered)
     marked = ordered[ordered <= FALSE_SHARE * np.arange(1, count + 1) / max(count, 1)]
     return float(marked[-1]) if len(marked) else None
+
+
+def largest_counting(p_values: Sequence[float] | Floats) -> float | None:
+    """`largest_marked` of the differences that exceed the least that counts, by `p_value`.
+
+    Only these can be named, so the others (p = 1) are not of the family. Given that a difference
+    of normal units exceeds the least, it exceeds it by more no more often than p says: the normal
+    distribution's hazard rate rises.
+    """
+    known = np.asarray(p_values, dtype=np.float64)
+    return largest_marked(known[known < 1])
 
 
 def normal_tail(change: float, error: float) -> float:

@@ -24,13 +24,16 @@ def row(side: Floats, number: int) -> Floats:
     return np.append([np.nan], side[number])
 
 
+@pytest.mark.parametrize("least", [0.0, 0.1])
 @pytest.mark.parametrize("is_serial", [False, True])
-def test_p_values_are_those_of_one(sides: tuple[Floats, Floats], is_serial: bool) -> None:
-    found = many.p_values(*sides, is_serial=is_serial)
+def test_p_values_are_those_of_one(
+    sides: tuple[Floats, Floats], is_serial: bool, least: float
+) -> None:
+    found = many.p_values(*sides, is_serial=is_serial, least=least)
     units = tuple((blocks if is_serial else rounds)(side.shape[1]) for side in sides)
     for number in range(len(found)):
         pair = row(sides[0], number), row(sides[1], number)
-        one = verdicts.p_value(*pair, (units[0], units[1]), is_paired=False)
+        one = verdicts.p_value(*pair, (units[0], units[1]), is_paired=False, least=least)
         assert one is None if np.isnan(found[number]) else found[number] == pytest.approx(one)
 
 
