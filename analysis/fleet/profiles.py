@@ -2,7 +2,9 @@
 """`tlstax fleet flamegraph`: the stacks of many hosts as one profile.
 
 Time is per second of recorded time of a host, on average over the hosts: each hour of a host counts
-by its recorded time, whatever part of it was observed.
+by its recorded time, whatever part of it was observed. An hour without stacks counts neither way: a
+watch has none of the hour that goes on, of hours that could not be explained, or without raw
+windows.
 """
 
 from collections.abc import Mapping
@@ -39,7 +41,8 @@ def profile(
         hosts = host_sums.chosen(known, conditions)
         rows = _rows(engine, span, kind, hosts, everyone=len(hosts) == len(known))
         recorded_s = _recorded_s(engine, span)
-        seconds = sum(recorded_s.get(host, 0.0) for host in hosts)
+        drawn = [host for host in hosts if recorded_s.get(host)]
+        seconds = sum(recorded_s[host] for host in drawn)
         resolved = _resolved(engine, rows)
     folded = {path: ns / seconds for path, ns in _fold(rows, kind, resolved).items() if seconds}
     what = " and ".join(conditions) or "all hosts"
@@ -52,7 +55,7 @@ def profile(
             ExitCode.USAGE,
         )
     count = sum(row["sample_count"] for row in rows)
-    return flames.Profile(f"{what} ({len(hosts):,})", folded, int(count)), left_out
+    return flames.Profile(f"{what} ({len(drawn):,})", folded, int(count)), left_out
 
 
 def _rows(
@@ -78,9 +81,18 @@ def _rows(
 
 
 def _recorded_s(engine: Engine, span: Span) -> Mapping[str, float]:
+    """Recorded time of the hours that have stacks, by host, in seconds.
+
+    Stacks of any kind: an hour that was explained and in which nothing waited counts for waits.
+    """
     found = engine.query(
-        "SELECT host, SUM(CASE WHEN ledger_observed_ns > 0 THEN CAST(recorded_ns AS DOUBLE) "
-        f"ELSE 0 END) AS recorded_ns FROM interval WHERE {span.condition} GROUP BY host"
+        "SELECT host, SUM(CASE WHEN observed_ns > 0 THEN CAST(recorded_ns AS DOUBLE) ELSE 0 END) "
+        "AS recorded_ns FROM (SELECT whole.host AS host, whole.recorded_ns AS recorded_ns, "
+        "whole.ledger_observed_ns AS observed_ns FROM interval whole INNER JOIN "
+        "(SELECT DISTINCT host, start_wall_ns, source_id FROM stacks "
+        f"WHERE {span.condition}) explained ON whole.host = explained.host "
+        "AND whole.start_wall_ns = explained.start_wall_ns "
+        "AND whole.source_id = explained.source_id) counted GROUP BY host"
     )
     return {row["host"]: row["recorded_ns"] / 1e9 for row in found.to_pylist()}
 

@@ -148,8 +148,9 @@ def _flamegraph(options: argparse.Namespace) -> int:
     for text in dict.fromkeys(left_out):
         print(f"tlstax: {text}", file=sys.stderr)
     notes = [
-        f"{quantities.time(side.total_ns)} per second of a host, by the ledger, split by "
-        f"{quantities.count(side.count)} samples or waits"
+        f"{quantities.time(side.total_ns)} per second of a host in hours that have stacks, by the "
+        f"ledger, split by {quantities.count(side.count)} samples or waits; an hour whose raw "
+        "windows ended early counts in full"
         for side in sides
     ]
     what = options.kind.replace("-", " ")

@@ -64,8 +64,10 @@ def facts(host: str, source_id: int = 1, first_s: int = 0, **changed: Any) -> co
     return columns.Host(**known)
 
 
-def store(data: Path, tier: str, table: type[columns.Row], rows: list[Any]) -> None:
-    path = Place(tier, table, START_NS).folder(data) / part_name(1)
+def store(
+    data: Path, tier: str, table: type[columns.Row], rows: list[Any], at_ns: int = START_NS
+) -> None:
+    path = Place(tier, table, at_ns).folder(data) / part_name(1)
     parquet_files.write(path, table, [parquet_files.table_of(table, rows)])
 
 
@@ -197,3 +199,31 @@ def test_a_flame_graph_of_many_hosts_asks_the_engine_a_fixed_number_of_times(
     monkeypatch.setattr(DuckDb, "query", count)
     profiles.profile(Question(tmp_path), "on_cpu", ("host=db*",), SPAN)
     assert len(asked) < 10
+
+
+@pytest.mark.parametrize("kind", ["on_cpu", "off_cpu"])
+def test_hours_without_stacks_add_no_time_to_a_flame_graph(tmp_path: Path, kind: str) -> None:
+    """The hour that goes on, or one that was not explained, halved every frame."""
+    for hour in (0, 1):
+        at_ns = START_NS + hour * HOUR_NS
+        store(tmp_path, "1h", columns.Interval, [interval(60 * hour)], at_ns)
+        store(tmp_path, "1h", columns.Host, [facts("db1")._replace(start_wall_ns=at_ns)], at_ns)
+    state, per_second = ("on_cpu", 5 / 60) if kind == "on_cpu" else ("runnable", 2 / 60)
+    time_ns = round(per_second * STEP_NS)
+    stack = columns.Stacks("db1", START_NS, 1, kind, "sign", state, "", -1, 0, 0, time_ns, 5)
+    store(tmp_path, "1h", columns.Stacks, [stack])
+    both = Span(START_NS, START_NS + 2 * HOUR_NS)
+    profile, _ = profiles.profile(Question(tmp_path), kind, (), both)
+    assert profile.total_ns == pytest.approx(per_second * SECOND_NS)
+
+
+def test_an_explained_hour_without_waits_counts_in_a_flame_graph_of_waits(tmp_path: Path) -> None:
+    names = ("db1", "db2")
+    store(tmp_path, "1h", columns.Interval, [interval(0, name) for name in names])
+    store(tmp_path, "1h", columns.Host, [facts(name) for name in names])
+    on_cpu = ("on_cpu", "sign", "on_cpu", "bignum", -1, 0, 0, SECOND_NS, 5)
+    wait = ("off_cpu", "sign", "runnable", "", -1, 0, 0, SECOND_NS, 5)
+    rows = [columns.Stacks(name, START_NS, 1, *on_cpu) for name in names]
+    store(tmp_path, "1h", columns.Stacks, [*rows, columns.Stacks("db1", START_NS, 1, *wait)])
+    profile, _ = profiles.profile(Question(tmp_path), "off_cpu", (), SPAN)
+    assert profile.total_ns == pytest.approx(SECOND_NS / 120)
