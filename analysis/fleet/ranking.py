@@ -191,22 +191,45 @@ def findings(engine: Engine, span: Span, hosts: set[str]) -> list[FindingLine]:
 
 
 def _shares(engine: Engine, span: Span, hosts: set[str]) -> dict[str, dict[str, float]]:
-    """By finding and host."""
-    found = engine.query(
-        f"SELECT finding, host, MAX(share) AS share FROM finding "
-        f"WHERE {host_sums.in_hours(span).condition} GROUP BY finding, host"
+    """By finding and host: the share of the time of connections of all hours that were recorded.
+
+    Each hour, or recording, weighs as much as it served in its recorded time; without the finding
+    it counts as 0. Of several workloads of an experiment the largest share is taken. A host whose
+    time of connections was not recorded has 0, too.
+    """
+    within = host_sums.in_hours(span).condition
+    served = (
+        "SELECT host, source_id, SUM(CASE WHEN ledger_observed_ns > 0 "
+        "THEN CAST(served_ns AS DOUBLE) * CAST(recorded_ns AS DOUBLE) "
+        "/ CAST(ledger_observed_ns AS DOUBLE) ELSE 0 END) AS weight_ns "
+        f"FROM interval WHERE {within} GROUP BY host, source_id"
     )
+    found = engine.query(
+        "SELECT finding, host, SUM(largest * weight_ns) AS part_ns FROM (SELECT "
+        "found.finding AS finding, found.host AS host, found.largest AS largest, "
+        "COALESCE(served.weight_ns, 0) AS weight_ns FROM "
+        f"(SELECT finding, host, source_id, MAX(share) AS largest FROM finding WHERE {within} "
+        f"AND share > -{_SHARE_MOST:.0f} AND share < {_SHARE_MOST:.0f} "  # neither is true of NaN
+        f"GROUP BY finding, host, source_id) found LEFT JOIN ({served}) served "
+        "ON found.host = served.host AND found.source_id = served.source_id) weighed "
+        "GROUP BY finding, host"
+    )
+    wholes = engine.query(
+        f"SELECT host, SUM(weight_ns) AS whole_ns FROM ({served}) served GROUP BY host"
+    )
+    whole_ns = {row["host"]: row["whole_ns"] for row in wholes.to_pylist()}
     made: dict[str, dict[str, float]] = defaultdict(dict)
     for row in found.to_pylist():
-        if row["host"] in hosts and abs(row["share"]) < _SHARE_MOST:  # False for NaN, too
-            made[row["finding"]][row["host"]] = row["share"]
+        if row["host"] in hosts:
+            whole = whole_ns.get(row["host"], 0.0)
+            made[row["finding"]][row["host"]] = row["part_ns"] / whole if whole else 0.0
     return made
 
 
 def by_finding(question: Question, finding: str, most: int) -> FleetTop:
     """The hosts that have a finding, ranked by its share of the time of connections."""
     span = question.span()
-    tables = [columns.Host, columns.Finding]
+    tables = [columns.Interval, columns.Host, columns.Finding]
     with question.ask(span, "1h", tables) as (engine, left_out):
         known = host_sums.facts(engine, span)
         hosts = host_sums.chosen(known, question.hosts)
