@@ -39,7 +39,7 @@ from tlstax.collectors.commands.stop_flag import StopFlag
 from tlstax.collectors.process.control_groups import ID_LEAST, Group
 from tlstax.collectors.watching.outlet import Outlet, Watched
 from tlstax.collectors.watching.outlets import Outlets
-from tlstax.collectors.watching.raw_captures import RawCaptures
+from tlstax.collectors.watching.raw_captures import RawCaptures, remove_before
 from tlstax.collectors.watching.sink import Sink
 from tlstax.collectors.watching.watch import Watch
 from tlstax.collectors.watching.watch_all import WatchAll
@@ -64,8 +64,14 @@ not one for each CPU; and the C library's memory, as Arrow's own allocator keeps
 class Sinks(Protocol):
     """Where the rows of all servers go."""
 
-    def of(self, host: str, tell: Callable[[str], None]) -> AbstractContextManager[Sink]:
-        """Those of one server, which is a host of the data set."""
+    def of(
+        self, host: str, tell: Callable[[str], None], remove_raw: Callable[[str, int], bool]
+    ) -> AbstractContextManager[Sink]:
+        """Those of one server, which is a host of the data set.
+
+        `remove_raw` removes the raw windows of a host that is not watched any more, if they began
+        before this wall clock time, and says whether none is left.
+        """
 
     def served(
         self, listen: tuple[str, int] | None, otlp: str, host: str, tell: Callable[[str], None]
@@ -288,10 +294,15 @@ def _outlet(options: argparse.Namespace, sinks: Sinks, label: str) -> Outlet:
         _tell(f"{label}: {text}" if label else text)
 
     with ExitStack() as opened:
-        sink = opened.enter_context(sinks.of(host, tell))
+        folders = options.output / "raw"
+
+        def remove_raw(former: str, end_wall_ns: int) -> bool:
+            return remove_before(folders / raw_folder(former), end_wall_ns)
+
+        sink = opened.enter_context(sinks.of(host, tell, remove_raw))
         raw = None
         if options.raw:
-            folder = options.output / "raw" / raw_folder(host)
+            folder = folders / raw_folder(host)
             names = {"watch_host": host, "watch_cluster": options.cluster}
             marks = [Meta(*one) for one in names.items()]
             raw = RawCaptures(folder, options.raw, tell, sink.recorded, marks)

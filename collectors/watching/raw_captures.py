@@ -6,6 +6,7 @@ the bound, the others the other half with the one that is being written, which e
 quarter. Of each half the oldest are removed first, the newest never.
 """
 
+import errno
 import re
 import subprocess
 import time
@@ -270,3 +271,25 @@ class RawCaptures:
                 del sizes[oldest]
                 if oldest not in being_named:
                     oldest.unlink(missing_ok=True)
+
+
+def remove_before(folder: Path, end_wall_ns: int) -> bool:
+    """Remove the captures of a folder that began before this time; whether none is left.
+
+    A journal that a killed watch left beside its capture goes, too.
+    """
+    end = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(end_wall_ns // 10**9))
+    is_left = False
+    for each in (folder / KEPT, folder):
+        try:
+            for path in each.iterdir():
+                if _NAME.match(path.name) and path.name < end:
+                    path.unlink(missing_ok=True)
+                else:
+                    is_left = is_left or _NAME.match(path.name) is not None
+            each.rmdir()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            is_left = is_left or error.errno != errno.ENOTEMPTY
+    return not is_left

@@ -16,6 +16,7 @@ from typing import Final
 from tlstax import TlstaxError
 from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import DAY_NS, HOUR_NS, SECOND_NS, TIERS
+from tlstax.analysis.fleet.continuous import former_hosts
 from tlstax.analysis.fleet.continuous.counters import Counters
 from tlstax.analysis.fleet.continuous.explained_hours import Explained, ExplainedHours
 from tlstax.analysis.fleet.continuous.rotation import newest_before, rotate
@@ -67,8 +68,12 @@ class Rollups:
         counters: Counters,
         wall_offset_ns: Callable[[], int] = lambda: time.time_ns() - time.monotonic_ns(),
         explained: Explained | None = None,
+        remove_raw: former_hosts.RemoveRaw = lambda host, end_wall_ns: True,
     ) -> None:
-        """Raises TlstaxError (USAGE, IO) if the folder cannot be used."""
+        """`remove_raw` is called for hosts that are not watched any more.
+
+        Raises TlstaxError (USAGE, IO) if the folder cannot be used.
+        """
         self._to = to
         self._tell = tell
         self._counters = counters
@@ -84,6 +89,8 @@ class Rollups:
         self._written = 0  # number of the last rollup
         self._rotated_hour = 0
         self._has_looked_back = False
+        self._remove_raw = remove_raw
+        self._former_from_ns = 0  # on the monotonic clock: then former hosts are removed
         self._offset_ns: int | None = None  # of the wall clock, at the last window
         self._clock_set_ns = -DOUBTED_NS - 1  # on the monotonic clock
         self._is_failing = False
@@ -135,7 +142,7 @@ class Rollups:
             self._write()
             self._look_back(window.end_ns, offset_ns)
             if window.end_ns - self._clock_set_ns > DOUBTED_NS:
-                self._rotate(window.end_ns + offset_ns)
+                self._rotate(window.end_ns, offset_ns)
         self._take_explained()
         return bool(fired)
 
@@ -257,11 +264,12 @@ class Rollups:
         """Before the first removal: a clock that is wrong at the start would remove all there is.
 
         Hours of the last day do not count: an earlier start under the same clock may have made
-        them.
+        them. A host without older hours cannot tell: former hosts are removed after a day then.
         """
         if self._has_looked_back:
             return
         self._has_looked_back = True
+        self._former_from_ns = now_ns + DOUBTED_NS
         wall_ns = now_ns + offset_ns
         try:
             newest_ns = newest_before(self._to.data, self._to.host, wall_ns - DAY_NS)
@@ -269,6 +277,8 @@ class Rollups:
             self._clock_set_ns = now_ns
             self._tell("what was written before cannot be read: nothing is removed for a day")
             return
+        if newest_ns is not None:
+            self._former_from_ns = now_ns
         most_ns = max(int(self._to.keep_s * SECOND_NS), 2 * DAY_NS)
         if newest_ns is not None and newest_ns < wall_ns - most_ns:
             self._clock_set_ns = now_ns
@@ -277,12 +287,17 @@ class Rollups:
                 "nothing is removed for a day"
             )
 
-    def _rotate(self, now_wall_ns: int) -> None:
+    def _rotate(self, now_ns: int, offset_ns: int) -> None:
+        now_wall_ns = now_ns + offset_ns
         hour = now_wall_ns // HOUR_NS
         if hour == self._rotated_hour:
             return
         self._rotated_hour = hour
+        end_wall_ns = now_wall_ns - int(self._to.keep_s * SECOND_NS)
         try:
-            rotate(self._to.data, self._to.host, now_wall_ns - int(self._to.keep_s * SECOND_NS))
+            rotate(self._to.data, self._to.host, end_wall_ns)
+            if now_ns >= self._former_from_ns:
+                for host in former_hosts.remove(self._to.data, end_wall_ns, self._remove_raw):
+                    self._tell(f"removed {host}: not watched any more, and older than --keep")
         except TlstaxError as error:
             self._tell(f"hours older than --keep could not be removed: {error.why}")

@@ -95,7 +95,7 @@ def _is_only_of(path: Path, table: type[Row], host: str) -> bool:
 
 def _take_out(path: Path, table: type[Row], host: str, failed: list[TlstaxError]) -> int:
     """Write a file of several hosts anew without this one; whether it has changed."""
-    if _is_only_of(path, table, host) or not _has(path, table, host):
+    if _is_only_of(path, table, host) or not has_rows(path, table, host):
         return 0
 
     def others(rows: Any) -> Any:
@@ -111,7 +111,7 @@ def _take_out(path: Path, table: type[Row], host: str, failed: list[TlstaxError]
     return 1
 
 
-def _has(path: Path, table: type[Row], host: str) -> bool:
+def has_rows(path: Path, table: type[Row], host: str) -> bool:
     """Whether a file has rows of a host."""
     numbers = _groups_with(path, table, host)
     with contextlib.suppress(UnreadableError, FileNotFoundError):

@@ -28,6 +28,8 @@ WHOLE_DAY: Final = "24"
 """The hour of a folder with the rows of a day."""
 PARTIAL: Final = ".partial"
 """Suffix of a file that is being written."""
+_OWNER_MOST: Final = 4096
+"""Bytes of a lock file that are read."""
 _YEARS: Final = range(1970, 2100)
 """Folders of other years are none of ours."""
 _LOCK: Final = ".lock"
@@ -217,7 +219,55 @@ def claim(data: Path, host: str) -> int:
             "Give another folder, or another name with --host",
             ExitCode.USAGE,
         ) from error
+    with contextlib.suppress(OSError):  # a full disk: its rows are not removed when it is no more
+        _write_owner(descriptor, host)
     return descriptor
+
+
+def _write_owner(descriptor: int, host: str) -> None:
+    """Say in a lock file whose it is: a copy of the file has another inode, and says nothing."""
+    os.ftruncate(descriptor, 0)
+    inode = os.fstat(descriptor).st_ino
+    os.pwrite(descriptor, f"{inode} {host}".encode("utf-8", "surrogatepass"), 0)
+
+
+@contextlib.contextmanager
+def former(data: Path) -> Iterator[dict[str, int]]:
+    """The hosts that were watched into the data set and are not now, claimed as long as it lasts.
+
+    By host a descriptor, for `forget`. Files of earlier versions do not say whose they are.
+    """
+    found: dict[str, int] = {}
+    try:
+        for path in sorted(data.glob(f"{_LOCK}-watch-*")):
+            with contextlib.suppress(OSError):
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+                host = _claimed(descriptor)
+                if host and path.name.endswith(f"-{host_key(host)}"):
+                    found[host] = descriptor
+                else:
+                    os.close(descriptor)
+        yield found
+    finally:
+        for descriptor in found.values():
+            os.close(descriptor)
+
+
+def _claimed(descriptor: int) -> str:
+    """Claim the lock file; the host that it says it is of, '' if it does not or is claimed."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        text = os.pread(descriptor, _OWNER_MOST, 0).decode("utf-8", "replace")
+        inode, _, host = text.partition(" ")
+        return host if inode == str(os.fstat(descriptor).st_ino) else ""
+    except OSError:
+        return ""
+
+
+def forget(descriptor: int) -> None:
+    """Nothing is left of a host. Its lock file stays: another process may be about to claim it."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
 
 
 def host_key(host: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tlstax.analysis.fleet.continuous.counters import Counters
+from tlstax.analysis.fleet.continuous.former_hosts import RemoveRaw
 from tlstax.analysis.fleet.continuous.rollups import Destination, Rollups
 from tlstax.analysis.fleet.continuous.server_counters import ServerCounters
 from tlstax.analysis.fleet.rollup.recording import require_names
@@ -38,8 +39,16 @@ class Sinks:
         self._servers = ServerCounters(are_several=are_several)
 
     @contextlib.contextmanager
-    def of(self, host: str, tell: Callable[[str], None]) -> Iterator[Rollups]:
-        """The rollups of a server. Raises TlstaxError: HOST if a package is missing, USAGE, IO."""
+    def of(
+        self,
+        host: str,
+        tell: Callable[[str], None],
+        remove_raw: RemoveRaw = lambda host, end_wall_ns: True,
+    ) -> Iterator[Rollups]:
+        """The rollups of a server; `remove_raw` is for hosts that are not watched any more.
+
+        Raises TlstaxError: HOST if a package is missing, USAGE, IO.
+        """
         require_names("cannot watch", host, self._cluster)
         to = Destination(self._data, host, self._cluster, self._every_s, self._keep_s)
         with contextlib.ExitStack() as stack:
@@ -48,7 +57,8 @@ class Sinks:
                 stack.callback(pushed.close)  # after the rollups, which explain the last hour
                 tell(f"profiles are sent to {pushed.endpoint} every hour")
             counters = Counters()
-            rollups = Rollups(to, tell, counters, explained=pushed.add if pushed else None)
+            explained = pushed.add if pushed else None
+            rollups = Rollups(to, tell, counters, explained=explained, remove_raw=remove_raw)
             stack.callback(rollups.close)
             self._servers.add(host, counters)
             stack.callback(self._servers.remove, host)

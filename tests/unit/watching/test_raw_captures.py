@@ -20,7 +20,7 @@ from tlstax.collectors.process.symbols import KernelSymbols
 from tlstax.collectors.recording.part_end import PartEnd
 from tlstax.collectors.recording.stack_store import KERNEL, Unnamed
 from tlstax.collectors.watching import naming, raw_captures
-from tlstax.collectors.watching.raw_captures import KEPT, RawCaptures
+from tlstax.collectors.watching.raw_captures import KEPT, RawCaptures, remove_before
 
 LARGE: Final = 64 << 20
 SECOND_NS: Final = 1_000_000_000
@@ -309,3 +309,21 @@ def test_naming_that_takes_too_long_is_told(
     (path,) = run.close()
     assert run.finished == [(path, 11)]
     assert "could not be named" in run.said[0]
+
+
+def test_captures_of_a_former_host_go_by_their_age(tmp_path: Path) -> None:
+    """Also those that were kept, and what a killed watch left; no file of anybody else."""
+    folder = tmp_path / "raw/db1"
+    names = [f"202611{day:02d}T120000Z-{'0' * 16}.tlstax" for day in (1, 20)]
+    (folder / KEPT).mkdir(parents=True)
+    for name in names:
+        for path in (folder / name, folder / f"{name}-journal", folder / KEPT / name):
+            path.touch()
+    day_ns = 86400 * SECOND_NS
+    first_ns = 1_793_491_200 * SECOND_NS  # 2026-11-01
+    assert not remove_before(folder, first_ns + 10 * day_ns)
+    assert {path.name[:8] for path in folder.rglob("*.tlstax*")} == {"20261120"}
+    (folder / "notes").touch()
+    assert remove_before(folder, first_ns + 30 * day_ns)
+    assert [path.name for path in tmp_path.rglob("*")] == ["raw", "db1", "notes"]
+    assert remove_before(tmp_path / "none", 0)
