@@ -8,7 +8,7 @@ recording of one arm shows: it lies between nothing and SPILL.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -125,7 +125,7 @@ def recording(
         recorded.refuse(side, unit, by_driver=by_driver)
     if refuses and not was_split:
         refusals.refuse_levels(side)
-    base = replicates.of_side(_computing(side), unit, rules, by_driver=by_driver)
+    base = replicates.of_side(recorded.computing(side), unit, rules, by_driver=by_driver)
     if refuses:
         recorded.refuse_few(base)
     sources = ErrorSources({forecast.RECORDING: base.units})
@@ -167,12 +167,6 @@ def without_tls(
             *([OF_SAMPLES] if made.was_split else []),
         ],
     )
-
-
-def _computing(side: RecordingSelection) -> RecordingSelection:
-    """The recording without the waits of disconnecting, whose step has its CPU time and waits."""
-    kept = [row for row in side.tables.ledger if row.phase != "disconnect" or row.state == "on_cpu"]
-    return replace(side, tables=replace(side.tables, ledger=kept))
 
 
 def divide(base: Replicates, sources: ErrorSources, *, was_split: bool) -> tuple[Parts, Whole]:

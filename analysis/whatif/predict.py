@@ -46,7 +46,7 @@ def predict(side: RecordingSelection, scenario: Scenario, costs: MicroCosts | No
             "Record a time without resumption",
             ExitCode.CAPTURE,
         )
-    base = replicates.of_side(side, unit, builtin(), by_driver=by_driver)
+    base = replicates.of_side(recorded.computing(side), unit, builtin(), by_driver=by_driver)
     _refuse_middle(base)
     library = _other_library(scenario.library) if scenario.library is not None else None
     warm = (
@@ -106,7 +106,9 @@ def _other_library(side: RecordingSelection) -> Replicates:
     unit = selections.choose_unit(side, side, None)
     recorded.refuse(side, unit, by_driver=bool(side.group.runs))
     recorded.handshake_facts(side)
-    found = replicates.of_side(side, unit, builtin(), by_driver=bool(side.group.runs))
+    found = replicates.of_side(
+        recorded.computing(side), unit, builtin(), by_driver=bool(side.group.runs)
+    )
     _refuse_middle(found)
     return found
 

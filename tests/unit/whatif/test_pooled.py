@@ -8,6 +8,7 @@ import pytest
 from tlstax import TlstaxError
 from tlstax.analysis.whatif import forecast, predict
 from tlstax.analysis.whatif.summary import Scenario
+from tlstax.collectors.capture.schema import Ledger
 from tlstax.tests.unit.whatif.pooled import COMMAND_NS, COMMANDS, OTHER_NS, SIGN_NS, pooled
 from tlstax.tests.unit.whatif.test_whatif import COSTS
 
@@ -31,6 +32,19 @@ def test_a_handshake_reaches_the_first_query_of_its_connection_only(wish: Scenar
     assert line.now.value_ns == pytest.approx(shakes_ns + COMMAND_NS / COMMANDS)
     most_ns = shakes_ns + forecast.WARMTH_MOST * first_ns
     assert 0.5 * shakes_ns < line.now.value_ns - line.then.low_ns < most_ns
+
+
+def test_waits_while_disconnecting_are_no_cpu_time() -> None:
+    """The waterfall has one step for the end of a connection, waits included."""
+    side = pooled(100, lambda _: 1)
+    ends = [
+        Ledger(number, 1, "disconnect", state, time_ns)
+        for number in range(1, 101)
+        for state, time_ns in (("on_cpu", SIGN_NS), ("runnable", 500 * SIGN_NS))
+    ]
+    ending = replace(side, tables=replace(side.tables, ledger=[*side.tables.ledger, *ends]))
+    line = predict.predict(ending, Scenario(pool=4000), None).forecasts[0]
+    assert line.now.value_ns == pytest.approx((COMMAND_NS + 2 * SIGN_NS + OTHER_NS) / COMMANDS)
 
 
 @pytest.mark.parametrize(
