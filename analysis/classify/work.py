@@ -18,8 +18,6 @@ from tlstax.analysis.rows.samples import columns_of
 from tlstax.collectors.capture.schema import Frame, SampleStack
 from tlstax.collectors.capture.syscalls import syscall_name
 
-_SOURCE: Final = re.compile(r"[./]")
-"""In what `code` says by the name of a source file or directory, not by instructions."""
 _PATTERNS: Final = ("functions", "under", "leaf", "code")
 
 
@@ -67,15 +65,17 @@ def kinds() -> tuple[Work, ...]:
 
 
 def count_work(
-    rows: Iterable[SampleStack], stacks: Stacks, known: Iterable[Frame]
+    rows: Iterable[SampleStack], stacks: Stacks, known: Iterable[Frame], cpu_flags: str
 ) -> dict[int, Counts]:
     """Samples by window, phase and kind; those of no kind are left out.
 
     `known`: all frames. A file whose code nobody has read shows nothing: its functions without a
-    name are of no kind. Names of source files are no reading of code: those of arm64 have no more.
+    name are of no kind. `cpu_flags`: of the host. Of arm64 code only names of source files are
+    read, and no instructions.
     """
     samples = columns_of(rows)
-    read = {frame.object for frame in known if frame.code and not _SOURCE.search(frame.code)}
+    is_arm64 = "asimd" in cpu_flags.split()
+    read = set() if is_arm64 else {frame.object for frame in known if frame.code}
     numbers: dict[tuple[str, str], int] = {}
     labels = {}
     for place in samples.places:

@@ -48,7 +48,7 @@ def split(
     counts = count_samples(samples, stacks, taxonomy)
     weights = _weights(tables, part, stacks, counts)
     sums = {at: _split(windows.sums.get(at, {}), counts.get(at, {}), weights) for at in at_flow}
-    works = work.count_work(samples, stacks, tables.frames)
+    works = work.count_work(samples, stacks, tables.frames, tables.meta.get("cpu_flags", ""))
     return Windows(
         {**windows.sums, **sums}, {**windows.counts, **counts}, {**windows.works, **works}
     )

@@ -25,7 +25,9 @@ def findings_of(
     sums = ledger.by_window(tables.ledger)
     waits = wait_causes.classify(tables.waits, resolved)
     waits = wait_causes.with_long_waits(waits, sums, "connect")
-    works = work.count_work(tables.samples, resolved, tables.frames)
+    works = work.count_work(
+        tables.samples, resolved, tables.frames, tables.meta.get("cpu_flags", "")
+    )
     windows = Windows(sums, counts, works)
     for part in parts:
         windows = flow_commands.split(windows, part, tables, resolved, taxonomy)

@@ -56,7 +56,9 @@ def split(
     at_flow = {window.window_id: window for window in tables.windows if window.level == "flow"}
     if not at_flow:
         return None
-    works = work.count_work(tables.samples, resolved, tables.frames)
+    works = work.count_work(
+        tables.samples, resolved, tables.frames, tables.meta.get("cpu_flags", "")
+    )
     before = ledger.by_window(tables.ledger)
     windows = Windows(before, counts, works)
     whole = Group("all", "", "", "", (), frozenset(at_flow))

@@ -34,6 +34,8 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 TLSTAX = (sys.executable, "-m", "tlstax")
 TABLE_ROWS = 1000
 LOAD_MOST_S = 300
+LONGER_S, WINDOWS_LEAST = (18, 60), 2
+"""3 % pay for a window in about 10 s where a trap costs 0.8 µs, later where it is dearer."""
 PHASES = ("record_read", "command", "record_write")
 TOLERANCE = 0.25  # two recordings one after the other on a host that does other things, too
 
@@ -119,9 +121,18 @@ def record_twice(server: PrivateServer, directory: Path) -> Recorded:
     whole, budgeted = directory / "whole", directory / "budgeted"
     with load(server):
         assert attach(server, whole, "--for", "5s", "--budget", "none").returncode == 0
-        made = attach(server, budgeted, "--for", "18s", "--budget", "3%")
-    assert made.returncode == 0, made.stderr
+        for seconds in LONGER_S:
+            made = attach(server, budgeted, "--for", f"{seconds}s", "--budget", "3%", "--force")
+            assert made.returncode == 0, made.stderr
+            if len(full_ns(budgeted)) >= WINDOWS_LEAST:
+                break
     return Recorded(whole, budgeted, made.stderr)
+
+
+def full_ns(capture: Path) -> list[int]:
+    """How long the windows with everything were."""
+    with CaptureReader.open(capture) as reader:
+        return [row.end_ns - row.start_ns for row in reader.rows(Window) if row.level == "full"]
 
 
 def test_windows_alternate(recorded: Recorded) -> None:
@@ -129,10 +140,9 @@ def test_windows_alternate(recorded: Recorded) -> None:
     with CaptureReader.open(recorded.budgeted) as reader:
         windows = list(reader.rows(Window))
         meta = reader.meta()
-    full_ns = [row.end_ns - row.start_ns for row in windows if row.level == "full"]
-    assert len(full_ns) >= 2, "where a trap costs 0.8 µs, 3 % pay for a window in about 10 s"
+    assert len(full_ns(recorded.budgeted)) >= WINDOWS_LEAST
     assert {row.level for row in windows} - {"full"}, "nothing less was on between them"
-    assert sum(full_ns) < 0.5 * (windows[-1].end_ns - windows[0].start_ns)
+    assert sum(full_ns(recorded.budgeted)) < 0.5 * (windows[-1].end_ns - windows[0].start_ns)
     assert all(a.end_ns == b.start_ns for a, b in pairwise(windows))
     assert meta["budget_share"] == "0.03"
 
