@@ -122,7 +122,8 @@ def record_twice(server: PrivateServer, directory: Path) -> Recorded:
     with load(server):
         assert attach(server, whole, "--for", "5s", "--budget", "none").returncode == 0
         for seconds in LONGER_S:
-            made = attach(server, budgeted, "--for", f"{seconds}s", "--budget", "3%", "--force")
+            asked = ("--for", f"{seconds}s", "--budget", "3%", "--level", "record", "--force")
+            made = attach(server, budgeted, *asked)
             assert made.returncode == 0, made.stderr
             if len(full_ns(budgeted)) >= WINDOWS_LEAST:
                 break
