@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* A recorder that got no CPU for more than 2 s goes on: what is lost is its present window. */
+/*
+ * A recorder that got no CPU for more than 2 s goes on: what is lost is its present window. And
+ * what is attached again only when there is room for it.
+ */
 #include "output.h"
 #include "schedule_steps.h"
 #include "stretches.h"

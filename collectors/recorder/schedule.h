@@ -25,8 +25,8 @@ struct schedule {
 	int most, level;
 	bool is_trial, is_second;   /* of two trials */
 	bool is_measured;	    /* the trial */
-	struct span first, trial;   /* what two cost, and both or the only one */
-	struct load load;	    /* by them */
+	struct span first, trial;   /* what the first of two cost, and the whole trial */
+	struct load load;	    /* by the whole trial */
 	struct level_choice chosen; /* base_ns 0: it was given */
 	struct pace pace;
 	u64 next_ns, look_ns, drain_ns, watch_ns;
