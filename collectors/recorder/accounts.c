@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "cells.h"
 #include "failure.h"
 #include "output.h"
 #include "session.h"
@@ -16,8 +17,8 @@
 
 #define NOT_LOOKED (~0ULL)
 
-enum { CELLS = PHASES * STATES + PHASES, LOOKS_MOST = 3, BEAT_SLOTS = 256 };
-enum { ROW = 8, AHEAD = 8, CELLS_AHEAD = 3, LINE_BYTES = 64 };
+enum { ATTEMPTS = 4, LOOKS_MOST = 3, BEAT_SLOTS = 256 };
+enum { AHEAD = 8, CELLS_AHEAD = 3, LINE_BYTES = 64 };
 
 /* What was sent of a slot. */
 struct sent_account {
@@ -27,12 +28,8 @@ struct sent_account {
 	bool has_shrunk; /* a cell was 0 again: time that was taken back */
 	bool is_ended;	 /* the slot is given back after the next commit */
 	struct stream_slot slot;
-	u64 cells[CELLS];
+	struct sent_cells sent;
 };
-
-_Static_assert(offsetof(struct thread_slot, count) ==
-		       offsetof(struct thread_slot, ns) + PHASES * STATES * sizeof(u64),
-	       "all cells in a row");
 
 int totals_prepare(struct engine *engine, const struct plan *plan, const struct target *target)
 {
@@ -108,22 +105,7 @@ static void look_at_stack(struct sent_account *entry, const struct thread_slot *
 	slot->span = role_span(copy->stack_base);
 }
 
-/* The numbers of the cells that differ from what was sent, or of all if that is NULL; how many. */
-static u32 changed_cells(const u64 *now, const u64 *sent, u32 *changed)
-{
-	u32 count = 0;
-
-	for (u32 row = 0; row < CELLS; row += ROW) {
-		if (sent && !memcmp(now + row, sent + row, ROW * sizeof(u64)))
-			continue;
-		for (u32 i = row; i < row + ROW; i++)
-			if (!sent || now[i] != sent[i])
-				changed[count++] = i;
-	}
-	return count;
-}
-
-static bool put_whole(const struct stream_slot *slot, const u64 *now, const u32 *changed)
+static bool put_whole(const struct stream_slot *slot, const struct changed_cells *changed)
 {
 	struct stream_slot *frame = output_put(
 		STREAM_SLOT, sizeof(*slot) + slot->cells_count * sizeof(struct stream_cell));
@@ -132,14 +114,14 @@ static bool put_whole(const struct stream_slot *slot, const u64 *now, const u32 
 		return false;
 	*frame = *slot;
 	struct stream_cell *cells = (void *)(frame + 1);
-	for (u32 i = 0; i < slot->cells_count; i++)
-		cells[i] = (struct stream_cell){changed[i], now[changed[i]]};
+	for (u32 i = 0; i < changed->count; i++)
+		cells[i] = (struct stream_cell){changed->index[i], changed->value[i]};
 	return true;
 }
 
 /* Fewer bytes for an account that was sent before: writing them is a good part of a window's cost.
  */
-static bool put_change(const struct stream_slot *slot, const u64 *now, const u32 *changed)
+static bool put_change(const struct stream_slot *slot, const struct changed_cells *changed)
 {
 	struct stream_change *frame =
 		output_put(STREAM_CHANGE, sizeof(*frame) + slot->cells_count * sizeof(u64));
@@ -156,49 +138,59 @@ static bool put_change(const struct stream_slot *slot, const u64 *now, const u32
 		.handed_ns = slot->handed_ns,
 	};
 	u64 *values = (void *)(frame + 1);
-	for (u32 i = 0; i < slot->cells_count; i++) {
-		frame->cells[changed[i] / 64] |= 1ULL << changed[i] % 64;
-		values[i] = now[changed[i]];
-	}
+	for (u32 i = 0; i < changed->count; i++)
+		frame->cells[changed->index[i] / 64] |= 1ULL << changed->index[i] % 64;
+	memcpy(values, changed->value, changed->count * sizeof(u64));
 	return true;
 }
 
 /* What the reader has of an account, at least. After a window in vain: 0 where it never shrank. */
-static const u64 *known_cells(const struct sent_account *entry)
+static const struct sent_cells *known_cells(const struct sent_account *entry)
 {
-	static const u64 nothing[CELLS];
+	static const struct sent_cells nothing;
 	bool is_known = entry->was != SENT_IN_VAIN;
 
-	return is_known ? entry->cells : entry->has_shrunk ? NULL : nothing;
+	return is_known ? &entry->sent : entry->has_shrunk ? NULL : &nothing;
 }
 
-static bool put_slot(struct sent_account *entry, const struct thread_slot *copy,
-		     struct stream_slot *slot)
+/*
+ * An account but for its cells, and which of these changed. The time of the last charge is the same
+ * afterwards; false: never in some attempts.
+ */
+static bool read_account(struct sent_account *entry, const struct thread_slot *place,
+			 struct thread_slot *head, struct changed_cells *changed)
 {
-	bool is_other = entry->slot.tid != slot->tid ||
-			entry->slot.thread_start_ns != slot->thread_start_ns;
-	const u64 *now = &copy->ns[0][0];
-	u32 changed[CELLS];
-
-	if (entry->was == SENT_NOTHING || is_other) {
-		memset(entry, 0, sizeof(*entry));
-		entry->slot.tid = slot->tid;
+	for (int i = 0; i < ATTEMPTS; i++) {
+		memcpy(head, place, offsetof(struct thread_slot, ns));
+		bool is_other = entry->slot.tid != head->tid ||
+				entry->slot.thread_start_ns != head->thread_start_ns;
+		if (entry->was == SENT_NOTHING || is_other) {
+			memset(entry, 0, sizeof(*entry));
+			entry->slot.tid = head->tid;
+		}
+		cells_compare(place, known_cells(entry), changed);
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		if (__atomic_load_n(&place->last_ns, __ATOMIC_ACQUIRE) == head->last_ns)
+			return true;
 	}
-	look_at_stack(entry, copy, slot);
-	slot->cells_count = changed_cells(now, known_cells(entry), changed);
+	return false;
+}
+
+static bool put_slot(struct sent_account *entry, const struct thread_slot *head,
+		     const struct changed_cells *changed, struct stream_slot *slot)
+{
+	look_at_stack(entry, head, slot);
+	slot->cells_count = changed->count;
 	bool is_known = entry->was == SENT;
 	if (is_known && !slot->cells_count && is_same(&entry->slot, slot))
 		return true;
-	bool is_put = is_known && is_rest_same(&entry->slot, slot) ? put_change(slot, now, changed)
-								   : put_whole(slot, now, changed);
+	bool is_put = is_known && is_rest_same(&entry->slot, slot) ? put_change(slot, changed)
+								   : put_whole(slot, changed);
 	if (!is_put)
 		return false;
-	for (u32 i = 0; i < slot->cells_count; i++) {
-		entry->has_shrunk |= !now[changed[i]];
-		entry->cells[changed[i]] = now[changed[i]];
-		if (changed[i] >= PHASES * STATES)
-			accounts.counted_phases |= 1U << (changed[i] - PHASES * STATES);
-	}
+	entry->has_shrunk |= cells_sent(&entry->sent, changed);
+	for (u32 i = changed->count; i && changed->index[i - 1] >= PHASES * STATES; i--)
+		accounts.counted_phases |= 1U << (changed->index[i - 1] - PHASES * STATES);
 	entry->slot = *slot;
 	entry->was = SENT;
 	entry->window = accounts.window;
@@ -232,12 +224,6 @@ u64 accounts_ended_count(const struct engine *engine)
 						   : ended_count - accounts.looked_count;
 }
 
-static void fetch(const void *start, const void *end)
-{
-	for (const u8 *at = start; at < (const u8 *)end; at += LINE_BYTES)
-		__builtin_prefetch(at);
-}
-
 /*
  * With many threads most of the time is waiting for memory. So what tells whether an account has
  * changed is fetched some accounts early, and later the cells of one that has.
@@ -249,14 +235,15 @@ static void fetch_early(const struct thread_slot *place, const struct sent_accou
 		__builtin_prefetch(&place[AHEAD].status);
 		__builtin_prefetch(&place[AHEAD].state);
 		__builtin_prefetch(&place[AHEAD].counts);
-		fetch(&entry[AHEAD], entry[AHEAD].cells);
+		for (const u8 *at = (const void *)&entry[AHEAD];
+		     at < (const u8 *)entry[AHEAD].sent.cells; at += LINE_BYTES)
+			__builtin_prefetch(at);
 	}
 	place += CELLS_AHEAD;
 	entry += CELLS_AHEAD;
 	if (entry >= end || place->last_ns == entry->slot.last_ns)
 		return;
-	fetch(place, place->frames);
-	fetch(entry->cells, entry + 1);
+	cells_fetch(place, &entry->sent);
 }
 
 /*
@@ -286,7 +273,8 @@ static void leave_out(struct sent_account *entry, const struct thread_slot *plac
 
 bool accounts_put(struct engine *engine, bool ended_only)
 {
-	static struct thread_slot copy;
+	static struct thread_slot head;
+	static struct changed_cells changed;
 	struct lifecycle now;
 	struct stream_slot slot;
 	u64 ended_count = engine_ended_count(engine);
@@ -312,9 +300,9 @@ bool accounts_put(struct engine *engine, bool ended_only)
 			leave_out(&accounts.sent[i], place);
 			continue;
 		}
-		accounts.torn_count += !account_copy(place, &copy);
-		describe(&copy, i, &slot);
-		if (!put_slot(&accounts.sent[i], &copy, &slot))
+		accounts.torn_count += !read_account(&accounts.sent[i], place, &head, &changed);
+		describe(&head, i, &slot);
+		if (!put_slot(&accounts.sent[i], &head, &changed, &slot))
 			return false;
 	}
 	accounts.looked_count = ended_count;
