@@ -25,8 +25,7 @@ struct sent_account {
 	enum { SENT_NOTHING, SENT_IN_VAIN, SENT } was; /* in vain: the last time had no room */
 	u32 window;				       /* in which it was put last */
 	u32 looks_count;
-	bool has_shrunk; /* a cell was 0 again: time that was taken back */
-	bool is_ended;	 /* the slot is given back after the next commit */
+	bool is_ended; /* the slot is given back after the next commit */
 	struct stream_slot slot;
 	struct sent_cells sent;
 };
@@ -144,15 +143,6 @@ static bool put_change(const struct stream_slot *slot, const struct changed_cell
 	return true;
 }
 
-/* What the reader has of an account, at least. After a window in vain: 0 where it never shrank. */
-static const struct sent_cells *known_cells(const struct sent_account *entry)
-{
-	static const struct sent_cells nothing;
-	bool is_known = entry->was != SENT_IN_VAIN;
-
-	return is_known ? &entry->sent : entry->has_shrunk ? NULL : &nothing;
-}
-
 /*
  * An account but for its cells, and which of these changed. The time of the last charge is the same
  * afterwards; false: never in some attempts.
@@ -168,7 +158,7 @@ static bool read_account(struct sent_account *entry, const struct thread_slot *p
 			memset(entry, 0, sizeof(*entry));
 			entry->slot.tid = head->tid;
 		}
-		cells_compare(place, known_cells(entry), changed);
+		cells_compare(&place->ns[0][0], &entry->sent, entry->was != SENT_IN_VAIN, changed);
 		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 		if (__atomic_load_n(&place->last_ns, __ATOMIC_ACQUIRE) == head->last_ns)
 			return true;
@@ -188,7 +178,7 @@ static bool put_slot(struct sent_account *entry, const struct thread_slot *head,
 								   : put_whole(slot, changed);
 	if (!is_put)
 		return false;
-	entry->has_shrunk |= cells_sent(&entry->sent, changed);
+	cells_sent(&entry->sent, changed);
 	for (u32 i = changed->count; i && changed->index[i - 1] >= PHASES * STATES; i--)
 		accounts.counted_phases |= 1U << (changed->index[i - 1] - PHASES * STATES);
 	entry->slot = *slot;

@@ -13,7 +13,7 @@ enum { LINE_BYTES = 64 };
 _Static_assert(offsetof(struct thread_slot, count) ==
 		       offsetof(struct thread_slot, ns) + PHASES * STATES * sizeof(u64),
 	       "all cells in a row");
-_Static_assert(CELLS % ROW == 0 && ROWS <= 32, "a bit for each row");
+_Static_assert(CELLS % ROW == 0 && ROW == 8, "a bit for each cell of a row");
 
 static bool is_equal(const u64 *now, const u64 *sent)
 {
@@ -24,22 +24,21 @@ static bool is_equal(const u64 *now, const u64 *sent)
 	return !difference;
 }
 
-void cells_compare(const struct thread_slot *slot, const struct sent_cells *sent,
+void cells_compare(const u64 *cells, const struct sent_cells *sent, bool is_known,
 		   struct changed_cells *changed)
 {
 	static const u64 unused[ROW];
-	const u64 *cells = &slot->ns[0][0];
 	u64 now[ROW];
 
 	changed->count = 0;
 	for (u32 row = 0; row < ROWS; row++) {
-		const u64 *before =
-			sent && sent->used_rows & 1U << row ? sent->cells + row * ROW : unused;
+		u32 used = sent->used[row];
+		const u64 *before = used ? sent->cells + row * ROW : unused;
 		memcpy(now, cells + row * ROW, sizeof(now)); /* the programs go on meanwhile */
-		if (sent && is_equal(now, before))
+		if ((is_known || !used) && is_equal(now, before))
 			continue;
 		for (u32 i = 0; i < ROW; i++) {
-			if (sent && now[i] == before[i])
+			if (is_known ? now[i] == before[i] : !now[i] && !(used >> i & 1))
 				continue;
 			changed->index[changed->count] = row * ROW + i;
 			changed->value[changed->count++] = now[i];
@@ -47,22 +46,21 @@ void cells_compare(const struct thread_slot *slot, const struct sent_cells *sent
 	}
 }
 
-bool cells_sent(struct sent_cells *sent, const struct changed_cells *changed)
+void cells_sent(struct sent_cells *sent, const struct changed_cells *changed)
 {
-	bool has_shrunk = false;
-
 	for (u32 i = 0; i < changed->count; i++) {
-		sent->cells[changed->index[i]] = changed->value[i];
-		sent->used_rows |= 1U << changed->index[i] / ROW;
-		has_shrunk |= !changed->value[i];
+		u32 index = changed->index[i];
+		sent->cells[index] = changed->value[i];
+		if (changed->value[i])
+			sent->used[index / ROW] |= 1U << index % ROW;
 	}
-	return has_shrunk;
 }
 
 void cells_fetch(const struct thread_slot *slot, const struct sent_cells *sent)
 {
 	for (const u8 *at = (const void *)slot; at < (const u8 *)slot->frames; at += LINE_BYTES)
 		__builtin_prefetch(at);
-	for (u32 rows = sent->used_rows; rows; rows &= rows - 1)
-		__builtin_prefetch(sent->cells + __builtin_ctz(rows) * ROW);
+	for (u32 row = 0; row < ROWS; row++)
+		if (sent->used[row])
+			__builtin_prefetch(sent->cells + row * ROW);
 }

@@ -9,9 +9,9 @@
 /* The cells of an account, time by phase and state and how often each phase was, in rows. */
 enum { CELLS = PHASES * STATES + PHASES, ROW = STATES, ROWS = CELLS / ROW };
 
-/* What the reader of the stream has of an account. */
+/* What was put of an account into the stream. */
 struct sent_cells {
-	u32 used_rows; /* bit n: a cell of row n was ever sent; all others are 0 */
+	u8 used[ROWS]; /* bit n: cell n of the row was ever not 0 */
 	u64 cells[CELLS];
 };
 
@@ -21,12 +21,14 @@ struct changed_cells {
 	u64 value[CELLS];
 };
 
-/* The cells that differ from what was sent, or all if that is NULL. */
-void cells_compare(const struct thread_slot *slot, const struct sent_cells *sent,
+/*
+ * The cells that differ from what was put, if the reader has it. Else, after a window that had no
+ * room, all that may differ from what the reader has: those that are or were ever not 0.
+ */
+void cells_compare(const u64 *cells, const struct sent_cells *sent, bool is_known,
 		   struct changed_cells *changed);
 
-/* What changed was sent. Whether a cell is 0 again: time that was taken back. */
-bool cells_sent(struct sent_cells *sent, const struct changed_cells *changed);
+void cells_sent(struct sent_cells *sent, const struct changed_cells *changed);
 
 /* Fetch what cells_compare() will read of an account that changed. */
 void cells_fetch(const struct thread_slot *slot, const struct sent_cells *sent);
