@@ -20,6 +20,7 @@ from tlstax.analysis.findings.host_metrics import add_cost, add_host, add_replic
 from tlstax.analysis.findings.library_metrics import add_texts
 from tlstax.analysis.findings.metric_labels import COMPUTED, PER_CONNECTION, PER_HANDSHAKE
 from tlstax.analysis.findings.outcome_metrics import add_outcomes
+from tlstax.analysis.findings.signature_metrics import add_signatures, signatures_of
 from tlstax.analysis.findings.window_metrics import (
     CHECKING_PHASES,
     CONNECTING_PHASES,
@@ -130,15 +131,15 @@ def _add_ledger(found: Metrics, blocks: Blocks, served: Floats, operations: Floa
     queued = blocks.sums(*blocks.matching(lambda phase, state: state == "runnable"))
     connections = np.maximum(blocks.sums("ended:connect"), blocks.sums("ended:handshake"))
     shakes = blocks.sums("ended:handshake")
-    exact_shakes = blocks.sums("exact:handshake")
+    signs = signatures_of(blocks)
     for name, series in _parts(blocks).items():
         time_ns = blocks.sums(*series)
         per = operations
         if name in PER_HANDSHAKE:
             per = shakes
-            if name == "sign" and exact_shakes[0]:
-                time_ns, per = blocks.sums("exact:sign"), exact_shakes
-        elif name in PER_CONNECTION:
+        if name == "sign":
+            time_ns, per = signs.time_ns, signs.signed
+        if name in PER_CONNECTION:
             per = connections
         if name == "timer":
             # A block in which no handshake ended is split like all of them together.
@@ -284,11 +285,10 @@ def _add_computing(found: Metrics, blocks: Blocks) -> None:
     shakes = blocks.sums("ended:handshake")
     fetched = ratio(blocks.sums("cpu:handshake/provider_fetch"), shakes)
     found["fetch_handshake_ns"] = blocks.metric(fetched)
-    signed, signs = blocks.sums("exact:sign"), blocks.sums("exact:handshake")
-    if not signs[0]:
-        signed, signs = blocks.sums("time:sign/on_cpu"), shakes
+    signs = signatures_of(blocks)
+    add_signatures(found, blocks, signs)
     # Both by unit: what slows the host down in one round slows them both down.
-    found["fetch_excess_ns"] = blocks.metric(fetched - ratio(signed, signs))
+    found["fetch_excess_ns"] = blocks.metric(fetched - ratio(signs.time_ns, signs.handshakes))
     found["handshake_own_ns"] = blocks.metric(
         ratio(
             blocks.sums(

@@ -84,6 +84,9 @@ LABELS: Final[Mapping[str, Label]] = {
         )
         for name, text, at in _LEDGER
     },
+    "sign_ns": Label("signing, per handshake in which the server signs", "ns", "handshake"),
+    "sign_handshake_ns": Label("signing, per handshake, resumed ones included", "ns", "handshake"),
+    "signatures_count": Label("handshakes in which the server signed", "count", "handshake"),
     "client_rtt_ns": Label(
         "the least round trip to clients that connect, by TCP, mean", "ns", "ledger"
     ),

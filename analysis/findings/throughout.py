@@ -8,14 +8,11 @@ divided by what they measured; a counter of the server grows in a dense window a
 time.
 """
 
-import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate, pairwise
 from typing import Final
-
-import numpy as np
 
 from tlstax.analysis.rows.closure_counts import spans
 from tlstax.analysis.rows.coverage import HANDSHAKE_LEVELS
@@ -27,11 +24,6 @@ from tlstax.collectors.capture.vocabulary import HANDSHAKE_SUB_PHASES, LEDGER_LE
 
 Add = Callable[[str, int, float], None]
 """Adds a value to the sum of a name in a block."""
-TYPICAL: Final = 0.1
-"""Quantile of the wall times of a signature: waits for a CPU only lengthen them, so that a short
-one is nearest to the CPU time. On a busy host even these are too long, and the ledger's mean counts
-where it is less.
-"""
 TIMERS_NS: Final = ((39_500_000, 53_000_000), (199_000_000, 213_000_000))
 """Waits of a whole handshake that hold one delayed acknowledgement (40 ms) or one retransmission
 (200 ms at least), the timer's tick of up to 4 ms, and some milliseconds of the client's own work.
@@ -94,66 +86,6 @@ def needed_ns(part: Group, tables: Tables, least: int = LEAST_RANGE) -> float:
         return 0.0
     whole_ns = sum(window.end_ns - window.start_ns for window in mine)
     return whole_ns / max(dense, 1) * least
-
-
-def add_exact_handshakes(
-    add: Add, everywhere: Mapping[int, int], block_of: Mapping[int, int], tables: Tables
-) -> None:
-    """Handshakes of all windows, with their signatures, scaled to the time of dense windows.
-
-    Nothing is added where all windows are dense: the ledger has it all.
-    """
-    span_ns: dict[int, int] = defaultdict(int)
-    dense_ns: dict[int, int] = defaultdict(int)
-    seen = set()
-    for window in tables.windows:
-        block = everywhere.get(window.window_id)
-        if block is None or window.level not in HANDSHAKE_LEVELS:
-            continue
-        seen.add(window.window_id)
-        span_ns[block] += window.end_ns - window.start_ns
-        if window.window_id in block_of:
-            dense_ns[block] += window.end_ns - window.start_ns
-    signs: dict[int, list[int]] = defaultdict(list)
-    for row in tables.handshakes:
-        if row.outcome == "success" and row.window_id in seen:
-            signs[everywhere[row.window_id]].append(row.sign_ns)
-            add("all:records", everywhere[row.window_id], 1)
-    for row_count in tables.phase_counts:
-        if row_count.phase == "handshake" and row_count.window_id in seen:
-            add("all:handshake", everywhere[row_count.window_id], row_count.ended_count)
-    if span_ns == dense_ns:
-        return
-    most_ns = _cpu_of_signature(block_of, tables)
-    for block, times in signs.items():
-        part = dense_ns[block] / span_ns[block]
-        add("exact:handshake", block, len(times) * part)
-        # A resumed session has no signature, and counts among the handshakes only.
-        signed = [time_ns for time_ns in times if time_ns > 0]
-        if signed:
-            typical_ns = min(float(np.quantile(signed, TYPICAL)), most_ns)
-            add("exact:sign", block, len(signed) * part * typical_ns)
-
-
-def _cpu_of_signature(block_of: Mapping[int, int], tables: Tables) -> float:
-    """CPU time of a signature in ns by the ledger of all dense windows; infinite without one.
-
-    Of the handshakes that ended there, the recorded ones tell which part signed: not those that
-    resumed a session, nor most of those that failed.
-    """
-    shakes = sum(
-        row.ended_count
-        for row in tables.phase_counts
-        if row.phase == "handshake" and row.window_id in block_of
-    )
-    rows = [row for row in tables.handshakes if row.window_id in block_of]
-    signs = shakes * sum(row.sign_ns > 0 for row in rows) / max(len(rows), 1)
-    cpu_ns = sum(
-        row.time_ns
-        for row in tables.ledger
-        if (row.phase, row.state) == ("sign", "on_cpu") and row.window_id in block_of
-    )
-    return cpu_ns / signs if signs and cpu_ns else math.inf
 
 
 def add_timers(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:

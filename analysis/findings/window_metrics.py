@@ -15,7 +15,7 @@ import numpy as np
 
 from tlstax.analysis.classify.composition import Counts
 from tlstax.analysis.classify.wait_causes import OTHER, WaitTimes, scaled
-from tlstax.analysis.findings import socket_series, throughout, work_series
+from tlstax.analysis.findings import signature_series, socket_series, throughout, work_series
 from tlstax.analysis.findings.flow_commands import Windows
 from tlstax.analysis.rows import ledger, window_units
 from tlstax.analysis.rows.ledger import Totals
@@ -175,7 +175,7 @@ def fill(
     _add_functions(blocks, block_of, tables)
     _add_handshakes(blocks, block_of, tables)
     everywhere = throughout.blocks_of(part, tables.windows, block_of)
-    throughout.add_exact_handshakes(blocks.add, everywhere, block_of, tables)
+    signature_series.add_exact_handshakes(blocks.add, everywhere, block_of, tables)
     throughout.add_timers(blocks.add, everywhere, tables)
     throughout.add_outcomes(blocks.add, everywhere, tables)
     throughout.add_host(blocks.add, everywhere, tables)

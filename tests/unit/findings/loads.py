@@ -125,14 +125,15 @@ def in_parts(rows: tables.Tables) -> tables.Tables:
     return rows
 
 
-def resumed_at_times(rows: tables.Tables) -> tables.Tables:
-    """Every fifth session is resumed, and does not sign."""
+def resumed_at_times(rows: tables.Tables, signed_of: float) -> tables.Tables:
+    """One of so many sessions is new and signs; the others are resumed, evenly in between."""
+    signs = [int((at + 1) / signed_of) > int(at / signed_of) for at in range(len(rows.handshakes))]
     rows.handshakes = [
-        row._replace(resumed=int(at % 5 == 0), sign_ns=row.sign_ns if at % 5 else 0)
-        for at, row in enumerate(rows.handshakes)
+        row._replace(resumed=int(not is_new), sign_ns=row.sign_ns if is_new else 0)
+        for row, is_new in zip(rows.handshakes, signs, strict=True)
     ]
     rows.ledger = [
-        row._replace(time_ns=row.time_ns * 4 // 5) if row.phase == "sign" else row
+        row._replace(time_ns=round(row.time_ns / signed_of)) if row.phase == "sign" else row
         for row in rows.ledger
     ]
     return rows
