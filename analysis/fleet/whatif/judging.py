@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Of which hosts a change can be predicted, which have it already, and why the others are left out.
 
-The rules are those of `tlstax whatif` for one recording: costs of the same library and CPU, a key
-that the time of a signature identifies, no resumption that would already be in the figures.
+The rules are those of `tlstax whatif` for one recording: costs of the same library and CPU, none
+for a library that is linked into the server, a key that the time of a signature identifies, no
+resumption that would already be in the figures.
 """
 
 import math
@@ -21,6 +22,8 @@ LEAST_SEEN: Final = 20
 """Handshakes below which a host says too little."""
 RESUMED_MOST: Final = 0.02
 """Share of resumed handshakes that the models bear in a recording."""
+LINKED: Final = "its TLS library is linked into the server"
+"""How the reason to leave out a host begins that has a library of its own."""
 _TOLD_LEAST: Final = 0.98
 _RESUMED_ALIKE: Final = 0.05
 _VERIFIES_NS: Final = 1000.0
@@ -113,6 +116,8 @@ def _is_pooled(inputs: Inputs, row: int, wished: int) -> bool:
 def _costs_of(inputs: Inputs, row: int, costs: Sequence[MicroCosts]) -> tuple[int, str]:
     """The costs of a host's library, CPU and TLS version, or why there are none."""
     library, cpu_model = inputs.fact("tls_library")[row], inputs.fact("cpu_model")[row]
+    if _is_linked(inputs, row):
+        return -1, f"{LINKED}, and not the one whose costs can be measured"
     if not math.isfinite(inputs.verify_ns[row]):
         return -1, "whether clients have certificates was not recorded"
     version, mutual = inputs.versions[row], bool(inputs.verify_ns[row] > _VERIFIES_NS)
@@ -125,6 +130,11 @@ def _costs_of(inputs: Inputs, row: int, costs: Sequence[MicroCosts]) -> tuple[in
         f"no --costs for {library}, {version or 'no TLS'} {clients} client certificates, on "
         f"{cpu_model or 'an unknown CPU'}"
     )
+
+
+def _is_linked(inputs: Inputs, row: int) -> bool:
+    """Whether its library is no package's: it was built with the server, and is renewed with it."""
+    return inputs.fact("tls_linkage")[row] == "static"
 
 
 def branch(library: str) -> str:
@@ -207,10 +217,17 @@ class Peers:
 
 
 def judge_library(inputs: Inputs, wanted: str) -> Verdicts:
-    """A verdict on each host, for another library; who has it is compared with, not predicted."""
+    """A verdict on each host, for another library; who has it is compared with, not predicted.
+
+    One with a library linked in is neither: a package does not exchange it, nor is it a package's.
+    """
     count = len(inputs.hosts)
     names = [name.lower().replace(" ", "-") for name in inputs.fact("tls_library")]
-    why = [_unseen(inputs, row, Wish()) for row in range(count)]
+    linked = f"{LINKED}: no package exchanges it"
+    why = [
+        _unseen(inputs, row, Wish()) or (linked if _is_linked(inputs, row) else "")
+        for row in range(count)
+    ]
     return Verdicts(
         costs=[-1] * count,
         keys=[""] * count,

@@ -100,14 +100,16 @@ def _predict(
         raise TlstaxError(
             "no host can be predicted",
             "; ".join(reasons[:_NAMED]) or "the data set has no interval in this time",
-            f"{_what_is_missing(wish)}choose other hosts or another time",
+            f"{_what_is_missing(wish, verdicts)}choose other hosts or another time",
             ExitCode.CAPTURE,
         )
     return verdicts, chosen, ends
 
 
-def _what_is_missing(wish: Wish) -> str:
+def _what_is_missing(wish: Wish, verdicts: Verdicts) -> str:
     """What may be given so that hosts can be predicted."""
+    if verdicts.why and all(why.startswith(judging.LINKED) for why in verdicts.why):
+        return "Record a server that is as wished and run `tlstax diff`, or "
     if wish.library:
         return f"Name a library that at least {LEAST_RANGE} such hosts have, or "
     if wish.needs_costs:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`tlstax fleet whatif --library`: the bounds of one host and of the sum are two things."""
+"""`tlstax fleet whatif`: another library, and libraries that are linked into the server."""
 
 import numpy as np
 import pytest
 
+from tlstax import TlstaxError
 from tlstax.analysis.fleet.whatif import savings
+from tlstax.analysis.fleet.whatif.inputs import Inputs
 from tlstax.analysis.fleet.whatif.judging import Wish
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
 from tlstax.tests.unit.fleet.test_whatif import US, fleet, predict
@@ -37,3 +39,41 @@ def test_the_bounds_of_a_sum_are_narrower_than_the_sum_of_the_bounds() -> None:
     total = savings._total(ends)
     assert total.high - total.low < 0.5 * float((high - low).sum())
     assert total.low < 40 * 100 * 2100 * US < total.high
+
+
+def linked_into(inputs: Inputs, *hosts: str) -> Inputs:
+    """The same where the servers of these hosts contain their library."""
+    for host in inputs.hosts:
+        inputs.facts[host]["tls_linkage"] = "static" if host in hosts else "shared"
+    return inputs
+
+
+@pytest.mark.parametrize("wish", [Wish(key="ec:p256"), Wish(resume=0.9)])
+def test_costs_are_not_those_of_a_library_linked_into_the_server(wish: Wish) -> None:
+    """`tlstax whatif` refuses such a server; here the costs of the host's own library counted."""
+    found, chosen, _ = predict(linked_into(fleet(3), "db0"), wish)
+    assert chosen == [1, 2]
+    assert "is linked into the server" in found.why[0]
+    (left,) = savings._left(fleet(3), found)
+    assert (left.host_count, left.hosts) == (1, ["db0"])
+    with pytest.raises(TlstaxError, match="is linked into the server") as refused:
+        predict(linked_into(fleet(1), "db0"), wish)
+    assert "--costs" not in refused.value.do, "no file of costs would help"
+
+
+def test_pooling_needs_nothing_of_a_library_linked_into_the_server() -> None:
+    assert predict(linked_into(fleet(2), "db0"), Wish(pool=20))[1] == [0, 1]
+
+
+def test_a_library_linked_into_the_server_is_neither_exchanged_nor_compared_with() -> None:
+    """No package exchanges it, and it was built otherwise than the one that a package has."""
+    inputs = fleet(10)
+    for host in inputs.hosts[:5]:
+        inputs.facts[host]["tls_library"] = "OpenSSL 3.5.4"
+    for phase in HANDSHAKE_PHASES:
+        inputs.cpu[phase][0] *= 0.01
+    found, chosen, ends = predict(linked_into(inputs, "db0", "db9"), Wish(library="openssl-3.5"))
+    assert chosen == [5, 6, 7, 8]
+    assert ["is linked into" in why for why in found.why] == [True, *[False] * 8, True]
+    assert not found.has_it[0]
+    assert ends.low.min() == pytest.approx(100 * 2100 * US)
