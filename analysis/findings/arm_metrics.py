@@ -47,6 +47,7 @@ def add_client_of_arms(judged: Judged, part: Group, plaintext: Group) -> None:
         return
     ratios = ratio(added, awaited.per_connection_ns)
     found["client_tls_ratio"] = _metric(ratios, of.units)
+    # Work before, after or beside the waits is in it too: the server waits for this part at most.
     shares = awaited.share * np.clip(ratios, 0.0, 1.0)
     found["client_tls_wait_share"] = _metric(shares, of.units)
 

@@ -234,7 +234,9 @@ LABELS: Final[Mapping[str, Label]] = {
         "CPU time that TLS adds to the client, over the server's wait for it", "ratio", "both-sides"
     ),
     "client_tls_wait_share": Label(
-        "the server waiting for the client's TLS work, share of the time", "share", "both-sides"
+        "waiting for the client's TLS work, at most, share of the time",
+        "share",
+        "both-sides",
     ),
     "client_samples_count": Label("CPU samples of clients", "count", "both-sides"),
     "writes_per_command": Label("writes to the client, per command", "count", "ledger"),

@@ -45,6 +45,17 @@ def test_without_a_plaintext_arm_nothing_is_said_of_the_client(demo: tables.Tabl
     assert "client_work" not in found(replace(demo, runs=alone))
 
 
+def test_what_arms_do_not_show_of_a_client_is_not_said(demo: tables.Tables) -> None:
+    """Its CPU time is of the whole connection: in the demo it exceeds all of the server's wait."""
+    (finding,) = (one for one in explain.explain(demo).findings if one.id == "client_work")
+    numbers = {one.name: one for one in finding.evidence}
+    assert (numbers["client_tls_ratio"].value or 0.0) > 1.0
+    assert "the server waits for the client's work" not in finding.sentence
+    assert "at most 55 % of the time" in finding.sentence
+    assert "at most" in numbers["client_tls_wait_share"].label
+    assert "does not show how much of it the server waits for" in finding.sentence
+
+
 def arms(added_ms: Sequence[float], awaited_ms: Sequence[float], missing: int = 0) -> Metrics:
     """The metrics of rounds with 100 connections; `missing` rounds have no plaintext."""
 
