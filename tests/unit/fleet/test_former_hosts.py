@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tlstax.__main__ import build_parser
 from tlstax.analysis.fleet.columns import DAY_NS, HOUR_NS
 from tlstax.analysis.fleet.continuous import former_hosts
 from tlstax.analysis.fleet.store import compaction, layout
+from tlstax.analysis.report.commands.watch_sinks import Sinks
 from tlstax.analysis.rows.tables import Tables
+from tlstax.collectors.commands import watch
 from tlstax.tests.unit.fleet.test_watch_rotation import TWO_WEEKS_S, hosts
-from tlstax.tests.watched_rows import NOON_NS, Watching, by_window
+from tlstax.tests.watched_rows import NOON_NS, Watching, by_window, facts
 
 LATER_NS = 20 * DAY_NS
 
@@ -110,6 +113,30 @@ def test_a_name_is_known_until_its_raw_windows_are_gone(
     found = [former_hosts.remove(tmp_path, end_ns, remove_raw) for _ in range(3)]
     assert found == [[], ["h-a"], []]
     assert asked == [("h-a", end_ns)] * 2
+
+
+def test_the_command_removes_raw_windows_of_former_hosts(
+    demo_tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the arguments to the files, as nothing but the command connects the two."""
+    raw = tmp_path / "raw" / watch.raw_folder("h-a")
+    (raw / "kept").mkdir(parents=True)
+    for folder in (raw, raw / "kept"):
+        (folder / f"20260101T000000Z-{1:016x}.tlstax").touch()
+    watched(tmp_path, demo_tables, "h-a").end()
+    watched(tmp_path, demo_tables, "h-b", LATER_NS - 2 * DAY_NS).end()
+    words = ["watch", "--name", "x", "--host", "h-b", "--output", str(tmp_path), "--keep", "14d"]
+    sinks = Sinks(tmp_path, "", 60, TWO_WEEKS_S, "", are_several=False)
+    outlet = watch._outlet(build_parser("watch").parse_args(words), sinks, "")
+    offset_ns = NOON_NS + LATER_NS - min(one.start_ns for one in demo_tables.windows)
+    sink = outlet._sink
+    monkeypatch.setattr(sink, "_wall_offset_ns", lambda: offset_ns)
+    sink.begin(facts(demo_tables))
+    for rows in by_window(demo_tables)[:5]:
+        sink.window(rows)
+    assert hosts(tmp_path) == {"h-b"}
+    assert not raw.exists()
+    outlet.close()
 
 
 def test_a_lock_file_of_an_earlier_version_says_nothing(tmp_path: Path) -> None:
