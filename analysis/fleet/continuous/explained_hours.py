@@ -5,7 +5,7 @@ The table `interval` of an hour is written before: these rows only explain what 
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from tlstax.analysis.fleet.continuous.interval_records import added_records
 from tlstax.analysis.fleet.continuous.raw_hour import Explaining, RawHour, Rows
 from tlstax.analysis.fleet.continuous.segment import Segment
 from tlstax.analysis.fleet.rollup.recording import Recording
-from tlstax.analysis.fleet.store import layout, packing, parquet_files
+from tlstax.analysis.fleet.store import aside, layout, packing, parquet_files
 from tlstax.analysis.fleet.store.layout import Place
 
 KEPT_MOST: Final = 8
@@ -113,13 +113,22 @@ class ExplainedHours:
         else:
             self._is_failing = False
 
-    def close(self, wait_s: float) -> None:
-        """Wait for what is being explained, and write it; `wait_s`: for other writers at most."""
+    def close(self, wait_s: float, later: Collection[int] = ()) -> None:
+        """Wait for what is being explained, and write it; `wait_s`: for other writers at most.
+
+        What cannot be written is set aside, as are sources whose sums were: these are `later`.
+        """
         self._wait_s = wait_s
         end = time.monotonic() + _PATIENCE_S
         for one in self._running:
             one.wait(max(0.0, end - time.monotonic()))
-        self.take()
+        self.take(later)
+        try:
+            for known in self._unwritten[:]:
+                self._set_aside(*known)
+                self._unwritten.remove(known)
+        except TlstaxError as error:
+            self._tell(f"{error.what}: {error.why}")
         self._give_up(len(self._unwritten))
 
     def _give_up(self, count: int) -> None:
@@ -140,30 +149,42 @@ class ExplainedHours:
 
     def _write(self, of: Recording, rows: Rows) -> None:
         with layout.lock(self._data, exclusive=False, wait_s=self._wait_s):
-            for table, found in rows.items():
-                if table is columns.Interval:
-                    self._add_records(of, found)
-                if not found or table is columns.Interval:
-                    continue
-                start_wall_ns = getattr(found[0], "start_wall_ns")  # noqa: B009 - all tables have it
-                made = parquet_files.table_of(table, found)
-                if table in SHARED:
-                    made = self._new(table, made, start_wall_ns // DAY_NS)
-                if not made.num_rows:
-                    continue
-                folder = Place("1h", table, layout.hour_of(start_wall_ns)).folder(self._data)
-                path = folder / layout.part_name(of.source_id)
-                parquet_files.write(path, table, [made], packing.FINAL_LEVEL)
-                if table in SHARED:
-                    self._known.setdefault(table, []).append(made.column(0).combine_chunks())
+            if columns.Interval in rows:
+                with layout.lock_recording(self._data, of.source_id, self._wait_s):
+                    self._add_records([self._data], self._data, of, rows[columns.Interval])
+            self._write_tables(self._data, of, rows)
 
-    def _add_records(self, of: Recording, found: list[columns.Row]) -> None:
+    def _set_aside(self, of: Recording, rows: Rows) -> None:
+        """Write it where somebody takes it up later. Raises TlstaxError (IO)."""
+        sums = [folder for folder, source in aside.folders(self._data) if source == of.source_id]
+        with aside.put(self._data, of.source_id) as to:
+            if columns.Interval in rows:
+                self._add_records([*sums, self._data], to, of, rows[columns.Interval])
+            self._write_tables(to, of, rows)
+
+    def _write_tables(self, to: Path, of: Recording, rows: Rows) -> None:
+        """All but the intervals."""
+        for table, found in rows.items():
+            if not found or table is columns.Interval:
+                continue
+            start_wall_ns = getattr(found[0], "start_wall_ns")  # noqa: B009 - all tables have it
+            made = parquet_files.table_of(table, found)
+            if table in SHARED:
+                made = self._new(table, made, start_wall_ns // DAY_NS)
+            if not made.num_rows:
+                continue
+            folder = Place("1h", table, layout.hour_of(start_wall_ns)).folder(to)
+            path = folder / layout.part_name(of.source_id)
+            parquet_files.write(path, table, [made], packing.FINAL_LEVEL)
+            if table in SHARED:
+                self._known.setdefault(table, []).append(made.column(0).combine_chunks())
+
+    def _add_records(
+        self, roots: Sequence[Path], to: Path, of: Recording, found: list[columns.Row]
+    ) -> None:
         """Put what samples tell of records into the rows of the hour's intervals."""
-        with layout.lock_recording(self._data, of.source_id, self._wait_s):
-            if not added_records(self._data, of, found):
-                self._tell(
-                    "the hour was compacted: its intervals lack what samples tell of records"
-                )
+        if not added_records(roots, to, of, found):
+            self._tell("the hour was compacted: its intervals lack what samples tell of records")
 
     def _new(self, table: type[columns.Row], made: Any, day: int) -> Any:
         """Without the frames and stacks that an hour of the same day has already."""

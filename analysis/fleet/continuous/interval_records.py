@@ -20,10 +20,11 @@ from tlstax.analysis.fleet.store.parquet_files import UnreadableError
 _COLUMNS: Final = ("record_crypto_ns", "record_observed_ns")
 
 
-def added_records(data: Path, of: Recording, found: Sequence[Row]) -> bool:
+def added_records(roots: Sequence[Path], into: Path, of: Recording, found: Sequence[Row]) -> bool:
     """Write the intervals of a recording anew, with these columns of the rows of the shortest tier.
 
-    False: there are no files of its own any more. Raises TlstaxError (IO).
+    They are read from the first of the roots that has them. False: there are no files of its own
+    any more. Raises TlstaxError (IO).
     """
     has_any = False
     for tier, seconds in TIERS.items():
@@ -38,14 +39,17 @@ def added_records(data: Path, of: Recording, found: Sequence[Row]) -> bool:
                 mine[name] += getattr(row, name)
         for hour, numbers in by_hour.items():
             place = Place(tier, columns.Interval, hour)
-            path = place.folder(data) / layout.part_name(of.source_id)
-            with suppress(FileNotFoundError, UnreadableError):
-                _write(path, of, numbers)
-                has_any = True
+            target = place.folder(into) / layout.part_name(of.source_id)
+            for root in roots:
+                path = place.folder(root) / layout.part_name(of.source_id)
+                with suppress(FileNotFoundError, UnreadableError):
+                    _write(path, target, of, numbers)
+                    has_any = True
+                    break
     return has_any
 
 
-def _write(path: Path, of: Recording, numbers: Mapping[int, Mapping[str, int]]) -> None:
+def _write(path: Path, to: Path, of: Recording, numbers: Mapping[int, Mapping[str, int]]) -> None:
     rows = parquet_files.rows_of(path, columns.Interval, of.host, of.source_id)
     starts = rows["start_wall_ns"].to_pylist()
     for name in _COLUMNS:
@@ -53,4 +57,4 @@ def _write(path: Path, of: Recording, numbers: Mapping[int, Mapping[str, int]]) 
         at_column = rows.column_names.index(name)
         made: Any = parquet_files.arrow().array(values, rows.schema.field(name).type)
         rows = rows.set_column(at_column, rows.schema.field(name), made)
-    parquet_files.write(path, columns.Interval, [rows], packing.FINAL_LEVEL)
+    parquet_files.write(to, columns.Interval, [rows], packing.FINAL_LEVEL)

@@ -6,6 +6,7 @@ changes, another begins, under another source. So nothing that was written is ev
 whatever ends or is set. What cannot be written is kept, for as long as KEPT_SEGMENTS allow.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ from tlstax.analysis.fleet.continuous.window_sums import WindowSums
 from tlstax.analysis.fleet.rollup.host_facts import host_rows
 from tlstax.analysis.fleet.rollup.intervals import Sums
 from tlstax.analysis.fleet.rollup.recording import Recording, hash_of
-from tlstax.analysis.fleet.store import layout
+from tlstax.analysis.fleet.store import aside, layout
 from tlstax.analysis.rows.tables import Tables
 from tlstax.collectors.capture import schema
 
@@ -37,7 +38,7 @@ CLOCK_STEP_NS: Final = SECOND_NS
 DOUBTED_NS: Final = DAY_NS
 """For so long nothing is removed after it was set by more than an hour: maybe by mistake."""
 _LAST_WAIT_S: Final = 5.0
-"""At its end a watch waits for other writers so long: what it cannot write then is lost."""
+"""At its end a watch waits for other writers so long: what it cannot write then is set aside."""
 
 Tell = Callable[[str], None]
 
@@ -167,7 +168,7 @@ class Rollups:
         """Write what is left."""
         self._end_segment()
         self._write(_LAST_WAIT_S)
-        self._explained.close(_LAST_WAIT_S)
+        self._explained.close(_LAST_WAIT_S, self._set_aside())
         if self._late:
             self._tell(f"rollups of {len(self._late)} hours could not be written and are lost")
         os.close(self._claim)
@@ -233,9 +234,28 @@ class Rollups:
             self._failed(error)
             return
         self._counters.rollup_written()
+        with contextlib.suppress(TlstaxError):  # the next rollup tries it again
+            aside.take_up(self._to.data, layout.TURN_S)
         if self._is_failing:
             self._is_failing = False
             self._tell("rollups are written again")
+
+    def _set_aside(self) -> set[int]:
+        """At the end: leave what could not be written to whoever comes next; the sources of it."""
+        kept = set()
+        try:
+            for segment in self._late[:]:
+                segment.set_aside(self._to.data)
+                kept.add(segment.of.source_id)
+                self._late.remove(segment)
+        except TlstaxError as error:
+            self._tell(f"{error.what}: {error.why}")
+        if kept:
+            self._tell(
+                f"rollups of {len(kept)} hours were set aside: the next `tlstax watch` or `tlstax "
+                "fleet compact` adds them to the data set"
+            )
+        return kept
 
     def _successor(self, segment: Segment) -> Segment:
         """For a segment whose files are no longer its own: a new one with what they lack.

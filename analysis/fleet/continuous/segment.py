@@ -17,7 +17,7 @@ from tlstax.analysis.fleet.rollup import intervals
 from tlstax.analysis.fleet.rollup.intervals import Sums
 from tlstax.analysis.fleet.rollup.recording import Recording
 from tlstax.analysis.fleet.rollup.steps import in_steps
-from tlstax.analysis.fleet.store import layout, parquet_files
+from tlstax.analysis.fleet.store import aside, layout, parquet_files
 from tlstax.analysis.fleet.store.layout import COMPACTED, Place
 from tlstax.collectors.capture.schema import table_name
 
@@ -91,6 +91,18 @@ class Segment:
         self._written_host = self.host
         parquet_files.arrow().default_memory_pool().release_unused()  # of sorting and packing
         return True
+
+    def set_aside(self, data: Path) -> None:
+        """Write the files that lack something where somebody takes them up later: whole ones.
+
+        They keep their source, so that they replace what was written of it. Raises TlstaxError
+        (IO).
+        """
+        self._settle()
+        with aside.put(data, self.of.source_id) as to:
+            for place, rows in self._files():
+                path = place.folder(to) / layout.part_name(self.of.source_id)
+                parquet_files.write(path, place.table, [rows])
 
     def _is_ours(self, data: Path) -> bool:
         """Whether no file was taken away, and none was merged with others."""

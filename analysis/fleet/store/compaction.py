@@ -16,8 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from tlstax import TlstaxError
 from tlstax.analysis.fleet.columns import HOUR_NS, SHARED, TABLES, Row, columns, tiers_of
-from tlstax.analysis.fleet.store import layout, packing, parquet_files, recordings
+from tlstax.analysis.fleet.store import aside, layout, packing, parquet_files, recordings
 from tlstax.analysis.fleet.store.layout import COMPACTED, PARTIAL, Place
 from tlstax.analysis.fleet.store.packing import ROWS_OF_A_GROUP
 from tlstax.analysis.fleet.store.parquet_files import UnreadableError
@@ -59,10 +60,11 @@ def compact(data: Path, now_wall_ns: int | None = None) -> Outcome:
 
     Raises TlstaxError (USAGE, IO, CAPTURE).
     """
+    left_out: list[str] = []
+    _take_up(data, left_out)
     require(data)
     now_ns = time.time_ns() if now_wall_ns is None else now_wall_ns
     hours = merged = 0
-    left_out: list[str] = []
     for table in TABLES:
         for tier in tiers_of(table):
             counts = [_hour(data, place, left_out) for place in layout.places(data, tier, table)]
@@ -70,7 +72,20 @@ def compact(data: Path, now_wall_ns: int | None = None) -> Outcome:
                 counts.append(_merge_day(data, found, left_out))
             hours += sum(count > 0 for count in counts)
             merged += sum(counts)
+    for place in _take_up(data, left_out):  # a watch may have ended meanwhile
+        count = _hour(data, place, left_out)
+        hours += count > 0
+        merged += count
     return Outcome(hours, merged, left_out)
+
+
+def _take_up(data: Path, left_out: list[str]) -> list[Place]:
+    """Put what watches set aside into its places."""
+    try:
+        return aside.take_up(data)
+    except TlstaxError as error:
+        left_out.append(f"what was set aside was not merged: {error.why}")
+        return []
 
 
 @contextlib.contextmanager

@@ -154,6 +154,7 @@ def test_what_is_lost_is_told_and_counted(tmp_path: Path, monkeypatch: pytest.Mo
     lost: list[int] = []
     hours = ExplainedHours(tmp_path, said.append, lambda: lost.append(1))
     monkeypatch.setattr(hours, "_write", full)
+    monkeypatch.setattr(hours, "_set_aside", full)
     for number in range(KEPT_MOST + 2):
         of = SimpleNamespace(source_id=number, host="db1")
         segment: Any = SimpleNamespace(of=of, hour_ns=number, fired=[FIRED])

@@ -119,8 +119,8 @@ def test_an_hour_of_a_watch_gets_it_when_it_is_explained(
     of, made = watched(tmp_path, at_flow)
     document, _ = top(tmp_path, capsys)
     assert document["hosts"] == [], "functions have no names yet"
-    assert added_records(tmp_path, of, made[columns.Interval])
-    assert added_records(tmp_path, of, made[columns.Interval]), "again, after a failure"
+    assert added_records([tmp_path], tmp_path, of, made[columns.Interval])
+    assert added_records([tmp_path], tmp_path, of, made[columns.Interval]), "again, after a failure"
     query = "SELECT SUM(record_crypto_ns) AS n, SUM(recorded_ns) AS r FROM interval"
     for tier in TIERS:
         words = ["fleet", "sql", query, "--data", str(tmp_path), "--tier", tier, "--json", "-"]
@@ -133,4 +133,4 @@ def test_an_hour_of_a_watch_gets_it_when_it_is_explained(
 def test_an_hour_that_was_compacted_is_left_alone(at_flow: Tables, tmp_path: Path) -> None:
     of, made = watched(tmp_path, at_flow)
     assert main(["fleet", "compact", "--data", str(tmp_path)]) == 0
-    assert not added_records(tmp_path, of, made[columns.Interval])
+    assert not added_records([tmp_path], tmp_path, of, made[columns.Interval])
