@@ -4,7 +4,8 @@
 Time is per second of recorded time of a host, on average over the hosts: each hour of a host counts
 by its recorded time, whatever part of it was observed. An hour without stacks counts neither way: a
 watch has none of the hour that goes on, of hours that could not be explained, or without raw
-windows.
+windows. Where raw windows ended early, an hour counts by the share of its served time that its
+stacks have: together they are the ledger of these windows.
 """
 
 from collections.abc import Mapping
@@ -81,16 +82,21 @@ def _rows(
 
 
 def _recorded_s(engine: Engine, span: Span) -> Mapping[str, float]:
-    """Recorded time of the hours that have stacks, by host, in seconds.
+    """Recorded time that stacks cover, by host, in seconds.
 
+    The ledger's time splits exactly into stacks, so their sum tells how much of an hour they cover.
     Stacks of any kind: an hour that was explained and in which nothing waited counts for waits.
     """
     found = engine.query(
-        "SELECT host, SUM(CASE WHEN observed_ns > 0 THEN CAST(recorded_ns AS DOUBLE) ELSE 0 END) "
+        "SELECT host, SUM(CASE WHEN observed_ns > 0 THEN CAST(recorded_ns AS DOUBLE) * "
+        "CASE WHEN covered_ns < CAST(served_ns AS DOUBLE) "
+        "THEN covered_ns / CAST(served_ns AS DOUBLE) ELSE 1 END ELSE 0 END) "
         "AS recorded_ns FROM (SELECT whole.host AS host, whole.recorded_ns AS recorded_ns, "
-        "whole.ledger_observed_ns AS observed_ns FROM interval whole INNER JOIN "
-        "(SELECT DISTINCT host, start_wall_ns, source_id FROM stacks "
-        f"WHERE {span.condition}) explained ON whole.host = explained.host "
+        "whole.ledger_observed_ns AS observed_ns, whole.served_ns AS served_ns, "
+        "explained.covered_ns AS covered_ns FROM interval whole INNER JOIN "
+        "(SELECT host, start_wall_ns, source_id, SUM(CAST(time_ns AS DOUBLE)) AS covered_ns "
+        f"FROM stacks WHERE {span.condition} GROUP BY host, start_wall_ns, source_id) "
+        "explained ON whole.host = explained.host "
         "AND whole.start_wall_ns = explained.start_wall_ns "
         "AND whole.source_id = explained.source_id) counted GROUP BY host"
     )

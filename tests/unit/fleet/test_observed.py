@@ -204,12 +204,13 @@ def test_a_flame_graph_of_many_hosts_asks_the_engine_a_fixed_number_of_times(
 @pytest.mark.parametrize("kind", ["on_cpu", "off_cpu"])
 def test_hours_without_stacks_add_no_time_to_a_flame_graph(tmp_path: Path, kind: str) -> None:
     """The hour that goes on, or one that was not explained, halved every frame."""
-    for hour in (0, 1):
-        at_ns = START_NS + hour * HOUR_NS
-        store(tmp_path, "1h", columns.Interval, [interval(60 * hour)], at_ns)
-        store(tmp_path, "1h", columns.Host, [facts("db1")._replace(start_wall_ns=at_ns)], at_ns)
     state, per_second = ("on_cpu", 5 / 60) if kind == "on_cpu" else ("runnable", 2 / 60)
     time_ns = round(per_second * STEP_NS)
+    for hour in (0, 1):
+        at_ns = START_NS + hour * HOUR_NS
+        one = interval(60 * hour, served_ns=time_ns)
+        store(tmp_path, "1h", columns.Interval, [one], at_ns)
+        store(tmp_path, "1h", columns.Host, [facts("db1")._replace(start_wall_ns=at_ns)], at_ns)
     stack = columns.Stacks("db1", START_NS, 1, kind, "sign", state, "", -1, 0, 0, time_ns, 5)
     store(tmp_path, "1h", columns.Stacks, [stack])
     both = Span(START_NS, START_NS + 2 * HOUR_NS)
@@ -219,7 +220,9 @@ def test_hours_without_stacks_add_no_time_to_a_flame_graph(tmp_path: Path, kind:
 
 def test_an_explained_hour_without_waits_counts_in_a_flame_graph_of_waits(tmp_path: Path) -> None:
     names = ("db1", "db2")
-    store(tmp_path, "1h", columns.Interval, [interval(0, name) for name in names])
+    served = (2 * SECOND_NS, SECOND_NS)
+    hours = [interval(0, name, served_ns=ns) for name, ns in zip(names, served, strict=True)]
+    store(tmp_path, "1h", columns.Interval, hours)
     store(tmp_path, "1h", columns.Host, [facts(name) for name in names])
     on_cpu = ("on_cpu", "sign", "on_cpu", "bignum", -1, 0, 0, SECOND_NS, 5)
     wait = ("off_cpu", "sign", "runnable", "", -1, 0, 0, SECOND_NS, 5)
@@ -227,3 +230,17 @@ def test_an_explained_hour_without_waits_counts_in_a_flame_graph_of_waits(tmp_pa
     store(tmp_path, "1h", columns.Stacks, [*rows, columns.Stacks("db1", START_NS, 1, *wait)])
     profile, _ = profiles.profile(Question(tmp_path), "off_cpu", (), SPAN)
     assert profile.total_ns == pytest.approx(SECOND_NS / 120)
+
+
+@pytest.mark.parametrize("part", [1, 4])
+def test_stacks_of_a_part_of_an_hour_are_divided_by_that_part(tmp_path: Path, part: int) -> None:
+    """Where raw windows ended early: the stacks tell what share of the hour's time they have."""
+    served_ns = 8 * SECOND_NS
+    store(tmp_path, "1h", columns.Interval, [interval(0, served_ns=served_ns)])
+    store(tmp_path, "1h", columns.Host, [facts("db1")])
+    on_cpu = ("on_cpu", "sign", "on_cpu", "bignum", -1, 0, 0, 5 * SECOND_NS // part, 5)
+    wait = ("off_cpu", "sign", "runnable", "", -1, 0, 0, 3 * SECOND_NS // part, 5)
+    rows = [columns.Stacks("db1", START_NS, 1, *one) for one in (on_cpu, wait)]
+    store(tmp_path, "1h", columns.Stacks, rows)
+    profile, _ = profiles.profile(Question(tmp_path), "on_cpu", (), SPAN)
+    assert profile.total_ns == pytest.approx(5 * SECOND_NS / 60)
