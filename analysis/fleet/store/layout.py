@@ -7,10 +7,12 @@ merged, too: into hour=24. Names that begin with a dot are not data.
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -206,7 +208,7 @@ def claim(data: Path, host: str) -> int:
     try:
         make_folder(data)
         name = f"{_LOCK}-watch-{host_key(host)}"
-        descriptor = os.open(data / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = _open_lock(data / name)
     except OSError as error:
         raise output_error(f"to the data set {data}", error) from error
     try:
@@ -275,11 +277,23 @@ def host_key(host: str) -> str:
     return hashlib.blake2b(host.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
+def _open_lock(path: Path) -> int:
+    """Open or create a lock file, which is written by root, too.
+
+    A link that the folder's owner has put in its place is not followed. Raises OSError.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EEXIST, "no file, but what is in the place of a lock", str(path))
+    return descriptor
+
+
 @contextlib.contextmanager
 def _held(data: Path, name: str, how: int, wait_s: float | None) -> Iterator[None]:
     try:
         make_folder(data)
-        descriptor = os.open(data / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = _open_lock(data / name)
     except OSError as error:
         raise output_error(f"to the data set {data}", error) from error
     try:

@@ -3,6 +3,7 @@
 
 import multiprocessing
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tlstax.analysis.fleet import columns
 from tlstax.analysis.fleet.columns import HOUR_NS
 from tlstax.analysis.fleet.host_sums import Span
 from tlstax.analysis.fleet.question import Question
-from tlstax.analysis.fleet.store import parquet_files, selection
+from tlstax.analysis.fleet.store import layout, parquet_files, selection
 from tlstax.analysis.fleet.store.layout import part_name
 from tlstax.analysis.fleet.store.parquet_files import UnreadableError
 from tlstax.tests.fleet_replay import START_NS
@@ -233,3 +234,33 @@ def test_nobody_waits_for_the_writer_of_a_named_pipe(tmp_path: Path) -> None:
     assert not is_waiting
     (said,) = found.get()
     assert said.endswith("it is no regular file")
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "fifo"])
+@pytest.mark.parametrize("which", ["claim", "lock", "lock_recording"])
+def test_a_link_in_the_place_of_a_lock_is_not_followed(
+    tmp_path: Path, kind: str, which: str
+) -> None:
+    """Root watches into a folder whose owner may put anything into it."""
+    data, other = tmp_path / "data", tmp_path / "other"
+    data.mkdir()
+    other.write_text("of root")
+    holds: dict[str, Callable[[], object]] = {
+        "claim": lambda: layout.claim(data, "h"),
+        "lock": lambda: layout.lock(data, exclusive=True).__enter__(),
+        "lock_recording": lambda: layout.lock_recording(data, 5).__enter__(),
+    }
+    name = {
+        "claim": f".lock-watch-{layout.host_key('h')}",
+        "lock": ".lock",
+        "lock_recording": ".lock-5",
+    }[which]
+    if kind == "fifo":
+        os.mkfifo(data / name)
+    else:
+        (data / name).symlink_to(other if kind == "link" else tmp_path / "new")
+    with pytest.raises(TlstaxError) as caught:
+        holds[which]()
+    assert caught.value.exit_code == ExitCode.IO
+    assert other.read_text() == "of root"
+    assert not (tmp_path / "new").exists()
