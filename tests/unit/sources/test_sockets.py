@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -21,6 +22,7 @@ from tlstax.collectors.sources.sockets import Sockets, growth, quiet_of
 TICK_S = 0.01
 DELAY_S = 0.03
 """Less than the least delay of an acknowledgement."""
+ROUNDS_MOST = 10
 
 
 @contextmanager
@@ -58,6 +60,7 @@ def sums_of(source: Sockets) -> dict[str, float]:
 def test_commands_in_two_parts_wait_for_acknowledgements_and_whole_ones_do_not(
     family: int, address: str
 ) -> None:
+    seen = {"quiet_short_count", "quiet_timer_count"}
     with connected(family, address) as (client, served):
         source = Sockets(os.getpid())
         assert source.start() == "inet_diag"
@@ -68,23 +71,26 @@ def test_commands_in_two_parts_wait_for_acknowledgements_and_whole_ones_do_not(
             for _ in range(20):
                 asked(client, served, (b"whole",))
             whole = sums_of(source)
-            begun = time.monotonic()
-            for _ in range(20):
-                asked(client, served, (b"ha", b"lf"))
+            halves: Counter[str] = Counter()
+            rounds, begun = 0, time.monotonic()
+            # A look is a matter of chance, and looks are few where they are dear.
+            while rounds < ROUNDS_MOST and not (rounds and seen <= halves.keys()):
+                for _ in range(20):
+                    asked(client, served, (b"ha", b"lf"))
+                rounds += 1
+                halves.update(sums_of(source))
             took = time.monotonic() - begun
-            halves = sums_of(source)
         finally:
             source.stop()
     assert whole["sent_count"] >= 20
     assert "round_trip_count" not in whole, "it is of clients that connect"
     assert "lone_ack_count" not in whole
-    assert took > 20 * DELAY_S, "the kernel does not delay acknowledgements here"
-    assert halves["waiting_sent_count"] == 20
-    assert halves["waiting_received_count"] == 40
-    assert halves["lone_ack_count"] >= 20
+    assert took > rounds * 20 * DELAY_S, "the kernel does not delay acknowledgements here"
+    assert halves["waiting_sent_count"] == rounds * 20
+    assert halves["waiting_received_count"] == rounds * 40
+    assert halves["lone_ack_count"] >= rounds * 20
+    assert seen <= halves.keys()
     short, timer = halves["quiet_short_count"], halves["quiet_timer_count"]
-    assert short
-    assert timer
     assert halves.get("quiet_longer_count", 0) <= (short + timer) / 10
 
 
