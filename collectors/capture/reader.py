@@ -11,6 +11,7 @@ version is read: missing tables and columns have defaults.
 import os
 import shutil
 import sqlite3
+import stat
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -221,6 +222,9 @@ def _journal_of(path: Path) -> Path:
 def _check_header(path: Path) -> None:
     """Refuse a file that is not a capture of this version, by its first 100 bytes."""
     try:
+        # A pipe would be waited for, and can be read only once.
+        if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
+            raise _refuse(path, "it is a pipe or a device", "write it to a file, and give that")
         with path.open("rb") as stream:
             header = stream.read(100)
             size_bytes = os.fstat(stream.fileno()).st_size

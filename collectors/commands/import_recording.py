@@ -23,6 +23,7 @@ stream cannot be used.
 
 import argparse
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterable
@@ -136,6 +137,14 @@ def _number(stream: BinaryIO, name: str, pid: int | None) -> int:
 def _is_stream(path: Path) -> bool:
     """Whether a file begins like a stream of the recorder."""
     try:
+        # A pipe would be waited for, and a recording is read more than once.
+        if not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode):
+            raise TlstaxError(
+                f"cannot import {path}",
+                "it is a pipe or a device, and a recording is read more than once",
+                "Write it to a file, and import that",
+                ExitCode.USAGE,
+            )
         with path.open("rb") as file:
             return file.read(4) == definition().number("MAGIC").to_bytes(4, "little")
     except OSError as error:
