@@ -61,7 +61,10 @@ def definition_files(extra: Path | None = None) -> list[tuple[str, bytes]]:
     """
     sources = [(path.name, path.read_bytes()) for path in _BUNDLED.glob("*.toml")]
     if extra is not None:
-        found = sorted(extra.glob("*.toml"))
+        try:
+            found = sorted(extra.glob("*.toml"))
+        except OSError as error:
+            raise refuse(str(extra), error.strerror or str(error)) from None
         if not found:
             raise refuse(str(extra), "the directory has no .toml file")
         sources += [(str(path), _content(path)) for path in found]

@@ -16,6 +16,7 @@ Exit status: 0; 1 nothing could be compared; 2 wrong arguments; 5 a file is no c
 """
 
 import argparse
+import os
 import re
 import sys
 import tempfile
@@ -108,11 +109,11 @@ def run(options: argparse.Namespace) -> int:
 def sides_of(text: str, loaded: dict[Path, Tables]) -> list[RecordingSelection]:
     """The groups that an argument names. Raises TlstaxError (USAGE) where there is none."""
     path, wanted = Path(text), ""
-    if not path.exists():
+    if not os.path.exists(path):  # Path.exists() may raise
         name, _, wanted = text.rpartition(":")
         path = Path(name or text)
     parts = [path]
-    if path.is_dir():
+    if os.path.isdir(path):
         path, parts, wanted = _in_folder(path, wanted, text)
     if path not in loaded:
         loaded[path] = _load(parts)

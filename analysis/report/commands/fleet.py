@@ -19,6 +19,7 @@ too new, or no host can be predicted; 6 a file cannot be written.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,7 +97,7 @@ def _captures(texts: list[str]) -> Iterator[Path]:
     """The files, and those of folders. Raises TlstaxError (USAGE) for a folder without any."""
     for text in texts:
         path = Path(text)
-        if not path.is_dir():
+        if not os.path.isdir(path):
             yield path
             continue
         found = sorted(path.rglob("*.tlstax"))

@@ -14,6 +14,7 @@ Exit status: 0; 2 wrong arguments; 5 FILE is no capture or damaged; 6 a report c
 
 import argparse
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if Path(options.capture).is_dir():
+    if os.path.isdir(options.capture):  # Path.is_dir() may raise
         render_folder(Path(options.capture))
         return int(ExitCode.OK)
     forms = (options.json, options.folded, options.markdown)

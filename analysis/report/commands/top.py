@@ -18,6 +18,7 @@ Exit status: that of `tlstax attach`; 5 the file is no capture.
 import argparse
 import contextlib
 import dataclasses
+import os
 import signal
 import sys
 import time
@@ -131,7 +132,7 @@ def run(options: argparse.Namespace) -> int:
     captures = [Path(target) for target in targets if not target.isdigit()]
     _refuse_captures(options, captures)
     with _stop_on_signals():
-        if len(targets) > 1 or options.all or any(path.is_dir() for path in captures):
+        if len(targets) > 1 or options.all or any(map(os.path.isdir, captures)):
             return top_several.run(options, captures, finders or targets)
         if captures:
             return _show(options, captures[0], lambda frame: frame, None)

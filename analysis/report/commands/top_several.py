@@ -3,6 +3,7 @@
 
 import argparse
 import contextlib
+import os
 import re
 import sys
 import time
@@ -37,9 +38,9 @@ def run(options: argparse.Namespace, captures: Sequence[Path], who: list[str]) -
     with contextlib.ExitStack() as stack:
         readers: dict[Path, CaptureReader] = {}
         for path in captures:
-            inside = sorted(path.glob("*.tlstax")) if path.is_dir() else [path]
+            inside = sorted(path.glob("*.tlstax")) if os.path.isdir(path) else [path]
             found = {each: stack.enter_context(CaptureReader.open(each)) for each in inside}
-            readers |= _last_recording(path, found) if path.is_dir() else found
+            readers |= _last_recording(path, found) if os.path.isdir(path) else found
         feeds = {path: _feed(reader, options) for path, reader in readers.items()}
         _show(options, _Servers(lambda: feeds), None)
     return int(ExitCode.OK)

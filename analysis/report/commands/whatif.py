@@ -17,6 +17,7 @@ Exit status: 0; 1 no prediction within 20 %; 2 wrong arguments; 3 the costs cann
 """
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -278,7 +279,7 @@ def _library(options: argparse.Namespace, side: RecordingSelection) -> Recording
     wanted = options.library.lower()
     paths: list[Path] = []
     if options.measured is not None:
-        is_folder = options.measured.is_dir()
+        is_folder = os.path.isdir(options.measured)
         paths = sorted(options.measured.rglob("*.tlstax")) if is_folder else [options.measured]
     seen = []
     for path in paths:
