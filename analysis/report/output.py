@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Writing a report: to a file, whole or not at all, or to the standard output."""
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -23,6 +24,9 @@ def write(path: str, content: str | bytes) -> None:
         return
     data = content.encode() if isinstance(content, str) else content
     target = Path(path)
+    if not target.name:  # "", . and /
+        number = errno.EISDIR if path else errno.ENOENT
+        raise output_error(path or "to a file without a name", OSError(number, os.strerror(number)))
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         # A device such as /dev/stdout cannot be replaced, only written to.
@@ -45,7 +49,9 @@ def _print(content: str | bytes) -> None:
     """Reports are UTF-8, whatever the encoding of the terminal."""
     if isinstance(content, bytes):
         try:
-            sys.stdout.buffer.write(content)
+            if (binary := getattr(sys.stdout, "buffer", None)) is None:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+            binary.write(content)
         except BrokenPipeError:
             raise
         except OSError as error:

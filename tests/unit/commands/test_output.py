@@ -135,3 +135,18 @@ def test_an_unwritable_folder_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(TlstaxError, match="cannot write"):
         output.write(str(tmp_path / "absent" / "a"), b"x")
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["", ".", "/"])
+@pytest.mark.parametrize("content", ["text", b"bytes"])
+def test_a_name_that_no_file_can_have_is_one_error(name: str, content: str | bytes) -> None:
+    with pytest.raises(TlstaxError, match=r"is a directory|no such file") as caught:
+        output.write(name, content)
+    assert caught.value.exit_code == ExitCode.IO
+
+
+def test_bytes_for_a_closed_output_are_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with safe_streams(), pytest.raises(TlstaxError, match="bad file descriptor") as caught:
+        output.write("-", b"profile")
+    assert caught.value.exit_code == ExitCode.IO
