@@ -44,6 +44,7 @@ from tlstax.collectors.sources.stacks import folded
 from tlstax.probes.definitions import load_definitions
 
 _MAGIC = (b"PERFILE2", b"2ELIFREP")
+_LONGEST_NS = 1 << 62  # times of a capture are 64-bit numbers
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -189,6 +190,13 @@ def _read_text(path: Path, window: schema.Window, hz: float | None) -> tuple[lis
                 rows.add(sample)
         else:
             folded.read(lines, rows)
+    if rows.sample_count * 1e9 / hz >= _LONGEST_NS:
+        raise TlstaxError(
+            f"cannot import {path}",
+            f"{rows.sample_count:,} samples at {hz:g} Hz last longer than a capture can",
+            "Give the frequency that the samples were taken with as --hz",
+            ExitCode.USAGE,
+        )
     length_ns = round(rows.sample_count * 1e9 / hz)
     made = rows.rows(window._replace(end_ns=max(1, length_ns)), 1e9 / hz)
     return made, "perf" if is_perf else "folded"

@@ -41,6 +41,8 @@ def test_folded_stacks_become_a_capture(tmp_path: Path) -> None:
         ("a;b three\n", ("--hz", "99"), "line 1"),
         ("a 1\nb\n", ("--hz", "99"), "line 2"),
         ("a;b 99999999999999\n", ("--hz", "99"), "durations"),
+        ("a;b 5\n", ("--hz", "1e-320"), "last longer"),
+        ("a;b 5\n", ("--hz", "1e-10"), "last longer"),
         ("", ("--hz", "99"), "no sample"),
         ("\0\1\2", ("--hz", "99"), "neither"),
     ],
