@@ -13,6 +13,7 @@ import datetime
 import ipaddress
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -130,7 +131,7 @@ def generate(
             ExitCode.USAGE,
         )
     paths = Certificates.in_directory(directory)
-    existing = [path for path in paths.files if path.exists() or path.is_symlink()]
+    existing = [path for path in paths.files if os.path.lexists(path)]
     if existing and not force:
         raise TlstaxError(
             f"cannot overwrite {existing[0]}",
@@ -140,9 +141,7 @@ def generate(
         )
     contents = _contents(paths, kind, pkcs1)
     try:
-        directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-        for path, data in contents.items():
-            write_private(path, data, replace=force)
+        _write_set(directory, contents)
     except OSError as error:
         raise TlstaxError(
             f"cannot write {error.filename or directory}",
@@ -151,6 +150,25 @@ def generate(
             ExitCode.IO,
         ) from error
     return paths
+
+
+def _write_set(directory: Path, contents: Mapping[Path, bytes]) -> None:
+    """Write all files beside their places before the first one is put there. Raises OSError."""
+    is_new = not os.path.lexists(directory)
+    directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    scratch = {path: path.with_name(f".{path.name}.{os.getpid()}") for path in contents}
+    try:
+        for path, data in contents.items():
+            write_private(scratch[path], data, replace=True)
+        for path, written in scratch.items():
+            written.replace(path)
+    except BaseException:
+        for written in scratch.values():
+            written.unlink(missing_ok=True)
+        if is_new:
+            with suppress(OSError):  # it has files by now
+                directory.rmdir()
+        raise
 
 
 def write_private(path: Path, data: bytes, *, replace: bool = False) -> None:

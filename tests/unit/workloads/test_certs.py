@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Certificates: every kind verifies by openssl, files are private, nothing is overwritten."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -11,6 +12,7 @@ from cryptography import x509
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
+from tlstax.certs import generate as certs
 from tlstax.certs.generate import Certificates, KeyKind, generate
 
 KINDS = ["rsa:1024", "rsa:2048", "rsa:3072", "rsa:4096", "ec:p256", "ec:p384", "ed25519"]
@@ -74,7 +76,8 @@ def test_files_are_private_from_the_start(tmp_path: Path, monkeypatch: pytest.Mo
         os.umask(old_mask)
     assert stat.S_IMODE(made.directory.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in made.files} == {0o600}
-    assert {path for path, _, _ in opened} >= {str(path) for path in made.files}
+    beside = {path.with_name(f".{path.name}.{os.getpid()}") for path in made.files}
+    assert {path for path, _, _ in opened} >= set(map(str, beside))
     assert all(flags & os.O_EXCL and mode == 0o600 for _, flags, mode in opened)
 
 
@@ -138,6 +141,37 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(TlstaxError, match="cannot write") as caught:
         generate(tmp_path / "file" / "certs", KeyKind.parse("ec:p256"))
     assert caught.value.exit_code == ExitCode.IO
+
+
+def test_a_directory_that_cannot_be_entered(tmp_path: Path) -> None:
+    """A name that is too long fails as a folder without permission does, for root too."""
+    with pytest.raises(TlstaxError, match="File name too long") as caught:
+        generate(tmp_path / ("a" * 300), KeyKind.parse("ec:p256"))
+    assert caught.value.exit_code == ExitCode.IO
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_full_disk_leaves_what_was_there(
+    force: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "certs"
+    if force:
+        generate(directory, KeyKind.parse("ec:p256"))
+    before = {path.name: path.read_bytes() for path in directory.glob("*")}
+    whole, calls = certs.write_private, []
+
+    def full(path: Path, data: bytes, *, replace: bool = False) -> None:
+        calls.append(path)
+        whole(path, data[: 10 if len(calls) == 3 else None], replace=replace)
+        if len(calls) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(certs, "write_private", full)
+    with pytest.raises(TlstaxError, match="No space"):
+        generate(directory, KeyKind.parse("ec:p256"), force=force)
+    assert {path.name: path.read_bytes() for path in directory.glob("*")} == before
+    assert not list(directory.glob(".*"))
+    assert directory.exists() == force
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
