@@ -12,6 +12,7 @@ are.
 
 import argparse
 import signal
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,9 +91,15 @@ def _check(options: argparse.Namespace) -> None:
     file = options.option_file
     if file is None:
         return
-    if not file.is_file():
+    try:
+        mode = file.stat().st_mode
+    except FileNotFoundError:
+        mode = 0
+    except OSError as error:
+        raise _usage("--option-file", f"{file}: {error.strerror}") from None
+    if not stat.S_ISREG(mode):
         raise _usage("--option-file", f"{file} is no file")
-    if file.stat().st_mode & 0o077:
+    if mode & 0o077:
         raise TlstaxError(
             f"others may read {file}",
             "it holds a password",

@@ -233,6 +233,7 @@ def test_no_user_and_no_password_is_an_argument(tmp_path: Path) -> None:
         (["--server", "db1:x"], "no port"),
         (["--server", ":3306"], "no host"),
         (["--option-file", "missing.cnf"], "no file"),
+        (["--option-file", "a" * 300], "File name too long"),
     ],
 )
 def test_odd_arguments_are_refused(
