@@ -180,7 +180,11 @@ def _write_plan_file(options: argparse.Namespace) -> int:
     from tlstax.collectors.placement.planning import plan_functions_in_child, plan_in_child
     from tlstax.collectors.preflight.safety import at_level
     from tlstax.collectors.recording.safe_request import preflight, require_functions
-    from tlstax.collectors.recording.stream.plan_file import plan_file_text, write_plan_file
+    from tlstax.collectors.recording.stream.plan_file import (
+        plan_file_text,
+        require_no_plan,
+        write_plan_file,
+    )
     from tlstax.collectors.recording.stream.tables_file import process_tables, write_tables
 
     pid = target_pid(options)
@@ -198,11 +202,15 @@ def _write_plan_file(options: argparse.Namespace) -> int:
         stretches = plan_in_child(*asked)[1]
     text = plan_file_text(target, planned, safety, functions, stretches)
     made = process_tables(pid, known=target.objects) if safety.user_stacks else None
-    write_plan_file(options.output, text, options.force)  # first: it refuses where one exists
+    if not options.force:
+        require_no_plan(options.output)
+    # The larger file first. Its tables are found by build-id: they also suit an earlier plan.
+    tables = write_tables(options.output, made, options.force)
     try:
-        tables = write_tables(options.output, made, options.force)
+        write_plan_file(options.output, text, options.force)
     except BaseException:
-        options.output.unlink(missing_ok=True)
+        if tables and not options.force:
+            tables.unlink(missing_ok=True)
         raise
     print(f"{options.output}: {len(planned.sites)} probes for {target.exe}")
     if tables:

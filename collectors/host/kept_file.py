@@ -20,15 +20,19 @@ def keep_file(path: Path, content: bytes, folder_mode: int = 0o700) -> None:
     put_whole(path, content, 0o600)
 
 
-def put_whole(path: Path, content: bytes, mode: int) -> None:
-    """Put a file there with these permissions, or leave what is there; raises OSError."""
+def put_whole(path: Path, content: bytes, mode: int | None) -> None:
+    """Put a file there with these permissions, or leave what is there; raises OSError.
+
+    `mode`: None for those of any new file of this user (umask).
+    """
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     scratch.unlink(missing_ok=True)  # of a process that was killed
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with open(os.open(scratch, flags, 0o600), "wb") as file:
+        with open(os.open(scratch, flags, 0o666 if mode is None else 0o600), "wb") as file:
             file.write(content)
-            os.fchmod(file.fileno(), mode)
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
         scratch.replace(path)
     finally:
         scratch.unlink(missing_ok=True)

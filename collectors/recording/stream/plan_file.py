@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.host.kept_file import put_whole
 from tlstax.collectors.placement.model import FunctionPlan, Plan, Site
 from tlstax.collectors.placement.plan_text import NoFitError, made_of, plain_of
 from tlstax.collectors.preflight.safety import Note, Safety
@@ -202,12 +203,17 @@ def _existing(path: Path) -> TlstaxError:
 
 
 def write_plan_file(path: Path, text: str, overwrite: bool) -> None:
-    """Write a plan file. Raises TlstaxError: USAGE if it exists, IO if it cannot be written."""
+    """Write a plan file, or leave what is there.
+
+    Raises TlstaxError: USAGE if it exists, IO if it cannot be written.
+    """
+    if not overwrite:
+        require_no_plan(path)
     try:
-        with path.open("w" if overwrite else "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise _existing(path) from None
+        if path.exists() and not path.is_file():  # a device, such as /dev/stdout
+            path.write_text(text, encoding="utf-8")
+        else:
+            put_whole(path, text.encode(), None)
     except OSError as error:
         raise TlstaxError(
             f"cannot write the plan {path}",

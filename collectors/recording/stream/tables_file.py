@@ -9,11 +9,11 @@ import os
 import struct
 import zlib
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.host.kept_file import put_whole
 from tlstax.collectors.process.mappings import PROC
 from tlstax.collectors.unwinding.layout_cache import Placed
 from tlstax.collectors.unwinding.process_tables import (
@@ -107,20 +107,15 @@ def write_tables(plan: Path, made: Addition | None, overwrite: bool) -> Path | N
     """Write the file beside a plan, or remove an old one. Raises TlstaxError USAGE or IO."""
     path = plan.with_name(plan.name + SUFFIX)
     try:
-        if overwrite or made is None:
-            path.unlink(missing_ok=True)
         if made is None:
+            path.unlink(missing_ok=True)
             return None
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(tables_bytes(made.layout, made.words))
-    except FileExistsError:
-        raise _unwritable(
-            path, "the file exists", "choose another name, or give --force", ExitCode.USAGE
-        ) from None
+        if not overwrite and os.path.lexists(path):
+            raise _unwritable(
+                path, "the file exists", "choose another name, or give --force", ExitCode.USAGE
+            )
+        put_whole(path, tables_bytes(made.layout, made.words), 0o600)
     except OSError as error:
-        with suppress(OSError):
-            path.unlink()
         reason = error.strerror or str(error)
         raise _unwritable(path, reason, "choose another directory", ExitCode.IO) from error
     return path

@@ -3,6 +3,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from dataclasses import replace
@@ -216,6 +217,31 @@ def test_a_plan_that_cannot_be_written_keeps_the_earlier_files(
     with pytest.raises(ValueError, match="made up"):
         main([*words, "--output", str(tmp_path / "y.plan")])
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("part", ["plan", "tables"])
+def test_what_cannot_be_written_whole_leaves_what_was_there(
+    part: str, tls_process: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(safe_request, "preflight", lambda *_: Safety())
+    words = ["probes", "plan", str(tls_process.pid), "--output"]
+    path = tmp_path / "x.plan"
+    assert main([*words, str(path)]) == ExitCode.OK
+    size_bytes = path.stat().st_size
+    assert path.with_name(path.name + SUFFIX).stat().st_size > size_bytes + 1
+    path.write_bytes(b"an earlier plan")
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for more in ([str(path), "--force"], [str(tmp_path / "y.plan")]):
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (size_bytes + (1 if part == "tables" else -1), limits[1])
+        )
+        try:
+            status = main([*words, *more])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert status == ExitCode.IO
+        assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_from_the_cache_a_plan_needs_neither_disassembler_nor_numpy(
