@@ -46,5 +46,8 @@ def cache_directory() -> Path:
     """
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not named.is_absolute():
-        named = Path("/var/cache") if os.geteuid() == 0 else Path.home() / ".cache"
+        try:
+            named = Path("/var/cache") if os.geteuid() == 0 else Path.home() / ".cache"
+        except RuntimeError:  # no HOME and no entry in passwd: Debian's name of a home that is none
+            named = Path("/nonexistent")
     return named / "tlstax"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tlstax import cache_directory
 from tlstax.analysis.report.output import write
 from tlstax.collectors.host.kept_file import BYTES_MOST, keep_file, read_kept
 from tlstax.collectors.host.probe_costs import costs
@@ -90,3 +91,13 @@ def test_a_damaged_one_is_as_if_it_were_not_there(
     keep_file(tmp_path / "tlstax" / name, text.encode())
     assert outcome_cache.load() is None
     assert costs.load(costs.path(), costs.host()) is None
+
+
+def test_a_user_without_a_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that of a container, whose number no passwd file has."""
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("geteuid", "getuid"):
+        monkeypatch.setattr(os, name, lambda: 54321)
+    assert cache_directory().is_absolute()
+    assert not cache_directory().exists()
