@@ -6,7 +6,6 @@ that median. Stored as JSON, so that costs measured on one host can be used on a
 """
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import Any, Final
 from tlstax import ExitCode, TlstaxError
 
 VERSION: Final = 2
+_LENGTH_MOST: Final = 1 << 24  # characters: /dev/zero has no end
+_NS_MOST: Final = 1e18
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,11 @@ def save(costs: MicroCosts, path: Path) -> None:
 def load(path: Path) -> MicroCosts:
     """Read what `save` wrote. Raises TlstaxError (CAPTURE)."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_LENGTH_MOST + 1)
+        if len(text) > _LENGTH_MOST:
+            raise ValueError("it is much longer than what tlstax writes")
+        document = json.loads(text)
         if document.pop("version") != VERSION:
             raise ValueError("it has another version")
         keys = {name: _key(entry) for name, entry in document.pop("keys").items()}
@@ -101,7 +106,7 @@ def load(path: Path) -> MicroCosts:
             if not isinstance(document[name], str):
                 raise ValueError(f"{name} is no text")
         return MicroCosts(**document, keygen=keygen, derive=derive, keys=keys, records=records)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise TlstaxError(
             f"cannot read the costs in {path}",
             str(getattr(error, "strerror", None) or error or type(error).__name__),
@@ -114,8 +119,8 @@ def _cost(entry: Mapping[str, Any]) -> Cost:
     """Raises ValueError, TypeError for what is no time with its interval."""
     made = Cost(**entry)
     if (
-        not 0 < made.value_ns < math.inf
-        or not made.low_ns <= made.value_ns <= made.high_ns < math.inf
+        not 0 < made.value_ns < _NS_MOST
+        or not -_NS_MOST < made.low_ns <= made.value_ns <= made.high_ns < _NS_MOST
     ):
         raise ValueError(f"{made.low_ns} to {made.high_ns} ns is no interval of {made.value_ns} ns")
     return made

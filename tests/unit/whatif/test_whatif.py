@@ -3,6 +3,7 @@
 `make check-whatif`."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -250,7 +251,9 @@ def test_costs_survive_a_file(tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
     micro_costs.save(COSTS, path)
     assert micro_costs.load(path) == COSTS
-    for text in ("", "[]", '{"version": 9}', '{"version": 1, "keys": {"a": 1}}'):
+    huge = re.sub(r'_ns": [\d.]+', f'_ns": 1{"0" * 400}', path.read_text())
+    others = ('{"version": 9}', '{"version": 1, "keys": {"a": 1}}')
+    for text in (huge, "[" * 100_000, "0" * (1 << 25), "", "[]", *others):
         path.write_text(text)
         with pytest.raises(TlstaxError, match="cannot read the costs"):
             micro_costs.load(path)
