@@ -83,7 +83,7 @@ def group_options(parser: argparse.ArgumentParser, word: str) -> None:
 def target_group(options: argparse.Namespace) -> Group:
     """The unit, container or pod of `target_options`. Raises TlstaxError (USAGE)."""
     group = group_of(options)
-    if options.pid is None and options.name is None and not any(group):
+    if options.pid is None and not options.name and not any(group):
         raise TlstaxError(
             "no process was given",
             "there is neither a pid nor anything to find it by",

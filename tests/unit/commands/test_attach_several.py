@@ -16,6 +16,7 @@ from tlstax.collectors.commands.attach_several import Failures, capture_name
         ("1 1", "process 1 was given twice"),
         ("1 --all", "--all was given with a pid"),
         ("--all", "no process was given"),
+        ("--name=", "no process was given"),
         ("1 2 --unit mariadb", "a pid and unit mariadb were given"),
         ("1 2 --ssh box --client 3", "--client was given with several servers"),
         ("1 2 --ssh box --collect native,procfs", "--collect was given with several servers"),
