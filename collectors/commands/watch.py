@@ -219,6 +219,13 @@ def run(options: argparse.Namespace) -> int:
         )
     _refuse_with_all(options)
     group = _group(options)
+    if options.pid and not os.path.exists(f"/proc/{options.pid}"):
+        raise TlstaxError(
+            f"process {options.pid} cannot be recorded",
+            "there is no such process",
+            "List processes with ps -e, or give --name, which waits for a server",
+            ExitCode.TARGET,
+        )
     for name, value in _SMALL.items():
         os.environ.setdefault(name, value)
     stop = StopFlag()

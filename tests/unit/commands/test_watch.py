@@ -170,3 +170,13 @@ def test_a_watch_has_no_thread_for_each_cpu(libraries: list[bytes]) -> None:
 def test_arrow_uses_the_memory_of_the_c_library(libraries: list[bytes]) -> None:
     """Its own allocator kept 2 to 4 MB of what was freed, and more at some times than at others."""
     assert libraries[2] == b"system"
+
+
+@pytest.mark.parametrize("pid", ["1073741823", "99999999999999999999", "-1"])
+def test_a_process_that_never_was_leaves_no_data_set(
+    pid: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["watch", "--pid", pid, "--output", str(tmp_path / "data")]) == ExitCode.TARGET
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "there is no such process" in line
+    assert not (tmp_path / "data").exists()
