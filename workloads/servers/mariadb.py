@@ -33,7 +33,7 @@ from tlstax.workloads.servers.storage import Storage, require_disk
 from tlstax.workloads.servers.supervised import Supervised
 from tlstax.workloads.tls import TlsChoice
 
-INSTALL_PATIENCE_S = 60.0
+INSTALL_PATIENCE_S = 180.0
 START_PATIENCE_S = 60.0
 LOG_TAIL_LINES = 5
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from tlstax.analysis.rows import tables
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Run
 from tlstax.collectors.commands.experiment import open_recorder
+from tlstax.tests.e2e.stolen import forgiven_ns, host_steal_ns
 from tlstax.workloads.drivers import make_driver
 from tlstax.workloads.drivers.model import Driver, DriveRequest, Tick
 from tlstax.workloads.resources import Resources, clean
@@ -113,11 +115,12 @@ def test_a_transport_carries_what_goes_through_it(lab: Lab, wanted: str) -> None
 
 
 class Billed(NamedTuple):
-    """What the report says of a tunnel, and its processes: name, CPU time by the scheduler."""
+    """What the report says of a tunnel, and by name: CPU time by the scheduler, stolen time."""
 
     wanted: str
     line: Intermediaries
     spent_ns: dict[str, int]
+    stolen_ns: dict[str, int]
 
 
 @pytest.fixture(params=TUNNELS)
@@ -128,6 +131,7 @@ def billed(
 
 
 def bill(lab: Lab, wanted: str, tmp_path: Path) -> Billed:
+    stolen_before_ns = host_steal_ns()
     with opened(lab, wanted) as route:
         with open_recorder(lab.server.pid, tmp_path / "capture") as recorder:
             for process in route.processes:
@@ -141,8 +145,18 @@ def bill(lab: Lab, wanted: str, tmp_path: Path) -> Billed:
             times = totals.start_ns, totals.end_ns
             recorder.add([Run(1, "storm", "connect", "plaintext", 0, *times, 1, *COUNTS, "{}")])
         with CaptureReader.open(tmp_path / "capture") as reader:
-            (line,) = explain.explain(tables.load(reader)).between
-    return Billed(wanted, line, {process.name: spent[process.pid] for process in route.processes})
+            rows = tables.load(reader)
+    (line,) = explain.explain(rows).between
+    assert rows.intermediaries is not None
+    targets = {window.window_id: window.target_id for window in rows.intermediaries.windows}
+    clocks = defaultdict(list)
+    for row in rows.intermediaries.process_clocks:
+        clocks[targets[row.window_id]].append(row)
+    stolen = {
+        cost.label: forgiven_ns(clocks[cost.target_id], stolen_before_ns) for cost in line.processes
+    }
+    told = {process.name: spent[process.pid] for process in route.processes}
+    return Billed(wanted, line, told, stolen)
 
 
 @pytest.mark.needs("btf", "uprobes")
@@ -158,11 +172,12 @@ def test_what_a_tunnel_costs_is_what_the_kernel_charged_it(billed: Billed) -> No
     for cost in billed.line.processes:
         counted_ns, told_ns = cost.cpu.value_ns * CONNECTS, billed.spent_ns[cost.label]
         ends_ns = ENDING_NS * (cost.thread_count - 1)
+        stolen_ns = billed.stolen_ns[cost.label]
         assert cost.closure is not None
-        assert (1 - cost.closure) * counted_ns <= 0.01 * counted_ns + ends_ns
+        assert (1 - cost.closure) * counted_ns <= 0.01 * counted_ns + ends_ns + stolen_ns
         # Threads that have ended are no longer in the kernel's list.
         if cost.thread_count == 1:
-            assert counted_ns == pytest.approx(told_ns, rel=0.1, abs=1e6)
+            assert counted_ns == pytest.approx(told_ns, rel=0.1, abs=1e6 + stolen_ns)
         else:
             assert counted_ns >= told_ns * 0.9 - 1e6
 
