@@ -6,6 +6,7 @@ that median. Stored as JSON, so that costs measured on one host can be used on a
 """
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -79,10 +80,18 @@ Measure = Callable[[Sequence[str], Sequence[str], bool, str, Sequence[str]], Mic
 
 
 def save(costs: MicroCosts, path: Path) -> None:
-    """Write as JSON. Raises TlstaxError (IO)."""
+    """Write as JSON, or leave what is there. Raises TlstaxError (IO)."""
     try:
         text = json.dumps({"version": VERSION, **asdict(costs)}, indent=1)
-        path.write_text(text + "\n", encoding="utf-8")
+        if path.exists() and not path.is_file():  # such as /dev/stdout
+            path.write_text(text + "\n", encoding="utf-8")
+        else:
+            scratch = path.with_name(f".{path.name}.{os.getpid()}")
+            try:
+                scratch.write_text(text + "\n", encoding="utf-8")
+                scratch.replace(path)
+            finally:
+                scratch.unlink(missing_ok=True)
     except OSError as error:
         raise TlstaxError(
             f"cannot write {path}", str(error.strerror), "Choose another file", ExitCode.IO

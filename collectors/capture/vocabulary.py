@@ -172,7 +172,7 @@ WALK_LOSS_KINDS = (
             ("walk_unsupported", "came to call frame information that tlstax does not follow"),
             (
                 "walk_unreadable",
-                "found its stack swapped out, overwritten, or given back by an exiting thread",
+                "found its stack swapped out, overwritten, or gone with its thread",
             ),
             ("walk_too_deep", "found more than 127 frames"),
         )

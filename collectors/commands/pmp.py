@@ -14,6 +14,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import Final
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
@@ -23,6 +24,8 @@ from tlstax.collectors.sources.pmp.text import parse
 from tlstax.collectors.sources.stacks.stack_phases import StackPhases
 from tlstax.probes.definitions import load_definitions
 
+_LENGTH_MOST: Final = 64 << 20
+"""Of saved stacks: 1,000 characters for each of 65,536 threads."""
 _MEANING = {
     "running": "on a CPU, or ready for one",
     "lock": "waiting for a lock",
@@ -79,15 +82,16 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _saved(path: Path) -> Snapshot:
+    do = "Name a file that pt-pmp, gdb or eu-stack wrote"
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        with path.open(encoding="utf-8", errors="replace") as file:
+            text = file.read(_LENGTH_MOST + 1)
     except OSError as error:
-        raise TlstaxError(
-            f"cannot read {path}",
-            error.strerror or str(error),
-            "Name a file that pt-pmp, gdb or eu-stack wrote",
-            ExitCode.FAILED,
-        ) from error
+        why = error.strerror or str(error)
+        raise TlstaxError(f"cannot read {path}", why, do, ExitCode.FAILED) from error
+    if len(text) > _LENGTH_MOST:
+        why = f"it has more than {_LENGTH_MOST:,} characters"
+        raise TlstaxError(f"cannot read {path}", why, do, ExitCode.FAILED)
     return Snapshot(parse(text), 1, 0, 0, 0)
 
 

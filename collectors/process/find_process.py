@@ -3,10 +3,17 @@
 
 import os
 from pathlib import Path
+from typing import Final
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.process.control_groups import ID_LEAST, Group, group_text
 from tlstax.collectors.process.mappings import PROC, require_proc
+
+_TELLING: Final = (
+    "--basedir", "--bind-address", "--datadir", "--defaults-extra-file", "--defaults-file",
+    "--defaults-group-suffix", "--port", "--server-id", "--server_id", "--socket",
+)  # fmt: skip
+"""Options that tell servers of one name apart; any other may hold a password."""
 
 
 def find_by_name(name: str, proc: Path = PROC) -> int:
@@ -104,12 +111,14 @@ def _arguments(process: Path) -> list[str]:
 
 
 def _command_line(process: Path) -> str:
+    """The program and what tells it from others; never an argument that could be a secret."""
     try:
-        text = " ".join(_arguments(process)).strip()
+        program, *arguments = _arguments(process) or [""]
     except OSError:
         return "ended"
-    text = _printable(text)
-    return text if len(text) <= 60 else text[:57] + "..."
+    told = [word for word in arguments if word.partition("=")[0] in _TELLING]
+    text = _printable(" ".join([program.partition(" ")[0], *told]))
+    return text if len(text) <= 100 else text[:97] + "..."
 
 
 def _unit(process: Path) -> str:

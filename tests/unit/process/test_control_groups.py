@@ -87,7 +87,7 @@ def proc(tmp_path: Path) -> Path:
     for pid, comm, command, cgroup in (
         (2, "kthreadd", "", "0::/"),
         (10, "pause", "/pause\0", pod),
-        (11, "mysqld", "/usr/sbin/mysqld\0--port=1\0", pod),
+        (11, "mysqld", "/usr/sbin/mysqld\0--port=1\0--require\0--password=secret\0", pod),
         (12, "exporter", "/bin/exporter\0", pod.replace(ID, OTHER)),
         (13, "mysqld", "/usr/sbin/mysqld\0", PATHS["unit"]),
     ):
@@ -128,6 +128,19 @@ def test_none_or_several(proc: Path, group: Group, name: str, what: str, why: st
         find_in_group(group, name, proc)
     assert what in caught.value.what
     assert caught.value.exit_code == ExitCode.TARGET
+
+
+def test_of_a_command_line_only_what_tells_servers_apart(proc: Path) -> None:
+    """What is said of several goes to terminals and logs."""
+    titled = proc / "13" / "cmdline"
+    titled.write_text("mysqld: user with secret as password\0")
+    with pytest.raises(TlstaxError) as caught:
+        find_in_group(Group(), "mysqld", proc)
+    assert "11 (/usr/sbin/mysqld --port=1, in" in caught.value.why
+    titled.write_text("/opt/mysqld --password=secret")
+    with pytest.raises(TlstaxError) as again:
+        find_in_group(Group(), "mysqld", proc)
+    assert "secret" not in caught.value.why + again.value.why
 
 
 @pytest.mark.parametrize("command", ["attach -o x", "probes plan"])

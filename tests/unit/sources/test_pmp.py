@@ -5,6 +5,7 @@ import pytest
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.__main__ import main
+from tlstax.collectors.commands import pmp
 from tlstax.collectors.sources.pmp.snapshots import classify
 from tlstax.collectors.sources.pmp.text import UNNAMED, parse
 from tlstax.collectors.sources.stacks.stack_phases import StackPhases, spoken_name
@@ -106,6 +107,14 @@ def test_a_stack_says_what_its_thread_did(
 )
 def test_a_mangled_pattern_has_a_spoken_name(pattern: str, name: str) -> None:
     assert spoken_name(pattern) == name
+
+
+def test_endless_stacks_are_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pmp, "_LENGTH_MOST", 1 << 20)
+    assert main(["pmp", "--from", "/dev/zero"]) == ExitCode.FAILED
+    assert "1,048,576 characters" in capsys.readouterr().err
 
 
 def test_a_server_is_not_stopped_unasked(capsys: pytest.CaptureFixture[str]) -> None:

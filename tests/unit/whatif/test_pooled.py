@@ -9,8 +9,8 @@ from tlstax import TlstaxError
 from tlstax.analysis.whatif import forecast, predict
 from tlstax.analysis.whatif.summary import Scenario
 from tlstax.collectors.capture.schema import Ledger
+from tlstax.tests.unit.whatif.costs import COSTS
 from tlstax.tests.unit.whatif.pooled import COMMAND_NS, COMMANDS, OTHER_NS, SIGN_NS, pooled
-from tlstax.tests.unit.whatif.test_whatif import COSTS
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from tlstax.analysis.rows import tables
 from tlstax.analysis.whatif import cost_origin, predict, recorded
 from tlstax.analysis.whatif.summary import Scenario
 from tlstax.collectors.capture.reader import CaptureReader
-from tlstax.tests.unit.whatif.test_whatif import COSTS, DEMO
+from tlstax.tests.unit.whatif.costs import COSTS
+from tlstax.tests.unit.whatif.test_whatif import DEMO
 
 
 @pytest.fixture(scope="module")

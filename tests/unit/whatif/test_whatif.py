@@ -3,7 +3,6 @@
 `make check-whatif`."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,52 +21,13 @@ from tlstax.analysis.whatif.forecast import RECORDING
 from tlstax.analysis.whatif.summary import Scenario
 from tlstax.collectors.capture import micro_costs
 from tlstax.collectors.capture.ciphers import bulk_cipher
-from tlstax.collectors.capture.micro_costs import (
-    Cost,
-    HandshakeCost,
-    KeyCosts,
-    MicroCosts,
-    RecordCosts,
-)
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Status
 from tlstax.collectors.microbench import crypto_operations
 from tlstax.collectors.microbench import micro_costs as measuring
+from tlstax.tests.unit.whatif.costs import COSTS
 
 DEMO = Path(__file__).resolve().parents[3] / "docs/demo/demo.tlstax"
-
-
-def cost(us: float) -> Cost:
-    return Cost(us * 1000, us * 990, us * 1010)
-
-
-def key(sign: float, verify: float, full: float, resumed: float, setup: float) -> KeyCosts:
-    """Costs in us: of the server; a client takes as much."""
-    return KeyCosts(
-        cost(sign), cost(verify), HandshakeCost(cost(full), cost(full)),
-        HandshakeCost(cost(resumed), cost(resumed)), cost(setup),
-    )  # fmt: skip
-
-
-def records(us: float, us_per_byte: float) -> RecordCosts:
-    """Both ways alike."""
-    curve = {size: cost(us + size * us_per_byte) for size in (64, 256, 1024, 4096, 16384)}
-    return RecordCosts(curve, curve)
-
-
-COSTS = MicroCosts(
-    library="OpenSSL 3.0.19", hostname="vm", cpu_model="Intel(R) Xeon(R) Processor",
-    tls_version="TLSv1.3", mutual=True, keygen=cost(40), derive=cost(35),
-    keys={
-        "rsa:2048": key(280, 22, 1200, 480, 860),
-        "rsa:4096": key(3800, 66, 4900, 490, 870),
-        "ec:p256": key(27, 70, 1080, 490, 900),
-    },
-    records={
-        "AES256-GCM": records(0.7, 0.00025), "AES128-GCM": records(0.7, 0.0002),
-        "CHACHA20-POLY1305": records(0.9, 0.0006), "AES256-CBC-SHA1": records(1.5, 0.0016),
-    },
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -245,30 +205,6 @@ def test_records_are_measured_with_the_suite_that_was_asked_for() -> None:
         assert curve[16384].value_ns > curve[1024].value_ns
     # A cipher and a hash against one pass with carry-less multiplications: never near each other.
     assert found["AES256-CBC-SHA1"].sent[16384].value_ns > found["AES128-GCM"].sent[16384].value_ns
-
-
-def test_costs_survive_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "costs.json"
-    micro_costs.save(COSTS, path)
-    assert micro_costs.load(path) == COSTS
-    huge = re.sub(r'_ns": [\d.]+', f'_ns": 1{"0" * 400}', path.read_text())
-    others = ('{"version": 9}', '{"version": 1, "keys": {"a": 1}}')
-    for text in (huge, "[" * 100_000, "0" * (1 << 25), "", "[]", *others):
-        path.write_text(text)
-        with pytest.raises(TlstaxError, match="cannot read the costs"):
-            micro_costs.load(path)
-
-
-@pytest.mark.parametrize("edge", ["0", '"x"', "NaN", "-5", "null"])
-def test_costs_that_are_no_times_are_refused(edge: str, tmp_path: Path) -> None:
-    """It was a traceback of the prediction: a division by zero, or the logarithm of a text."""
-    path = tmp_path / "costs.json"
-    micro_costs.save(COSTS, path)
-    document = json.loads(path.read_text())
-    document["keys"]["rsa:2048"]["sign"]["value_ns"] = json.loads(edge)
-    path.write_text(json.dumps(document))
-    with pytest.raises(TlstaxError, match="cannot read the costs"):
-        micro_costs.load(path)
 
 
 def test_the_command_and_its_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
