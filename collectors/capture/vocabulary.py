@@ -170,10 +170,7 @@ WALK_LOSS_KINDS = (
             ("walk_no_mapping", "came to an address without code, or with code mapped just now"),
             ("walk_no_row", "came to code with neither call frame information nor frame pointer"),
             ("walk_unsupported", "came to call frame information that tlstax does not follow"),
-            (
-                "walk_unreadable",
-                "found its stack swapped out, overwritten, or gone with its thread",
-            ),
+            ("walk_unreadable", "found its stack swapped out, overwritten or given back"),
             ("walk_too_deep", "found more than 127 frames"),
         )
     ),
