@@ -23,7 +23,8 @@ struct changed_cells {
 
 /*
  * The cells that differ from what was put, if the reader has it. Else, after a window that had no
- * room, all that may differ from what the reader has: those that are or were ever not 0.
+ * room, all that may differ from what the reader has: those that are or were ever not 0. In
+ * ascending order, so that the counts of phases come last.
  */
 void cells_compare(const u64 *cells, const struct sent_cells *sent, bool is_known,
 		   struct changed_cells *changed);

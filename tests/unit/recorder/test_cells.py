@@ -17,7 +17,7 @@ from tlstax.collectors.recording.programs import ledger_layout
 ROOT: Final = Path(__file__).resolve().parents[3]
 FOLDER: Final = ROOT / "collectors/recorder"
 ROW: Final = ledger_layout.STATE_CELLS
-CELLS: Final = 144
+CELLS: Final = ledger_layout.PHASE_CELLS * (ROW + 1)
 WINDOWS, ACCOUNTS, SEED = 60, 40, 13
 FAULTS: Final = (
     ("is_known ? now[i] == before[i]", "1 ? now[i] == before[i]"),
@@ -25,6 +25,10 @@ FAULTS: Final = (
     ("(is_known || !used) && is_equal", "is_equal"),
     ("used ? sent->cells + row * ROW : unused", "unused"),
     ("sent->cells[index] = changed->value[i];", ""),
+    (
+        "u32 row = 0; row < ROWS; row++) {\n\t\tu32 used",
+        "u32 row = ROWS; row-- > 0;) {\n\t\tu32 used",
+    ),
 )
 
 
@@ -61,7 +65,7 @@ def library(folder: Path, old: str = "", new: str = "") -> Any:
 
 
 def wrong_count(cells: Any) -> int:
-    """Committed windows after which a reader had something else than what was counted."""
+    """Windows after which a reader had something else than what was counted, or out of order."""
     random = np.random.default_rng(SEED)
     wrong = 0
     for _ in range(ACCOUNTS):
@@ -77,6 +81,8 @@ def wrong_count(cells: Any) -> int:
                 pointer, ctypes.byref(sent), ctypes.c_bool(is_known), ctypes.byref(changed)
             )
             cells.cells_sent(ctypes.byref(sent), ctypes.byref(changed))
+            told = changed.index[: changed.count]
+            wrong += told != sorted(told)
             is_known = random.random() < 0.6  # whether the window had room
             if is_known:
                 reader[changed.index[: changed.count]] = changed.value[: changed.count]
