@@ -13,8 +13,8 @@
 
 Prints a line for each case, then the scores of all findings (see scores.py). Exits with 1 if fewer
 than 11 causes are named by all of their parameters, if a mixed case lacks one of its causes, if
-less than 98 % of all findings are true or less than 90 % of the causes are named, or if something
-fires on more than one in a hundred of the controls.
+less than 98 % of all findings are true or less than 90 % of the causes are named, or if more than
+one in a hundred of the controls has a finding that is not true of it.
 """
 
 import argparse
@@ -96,9 +96,8 @@ class Attempts:
                 print(f"WRONG {name:22} not recorded: {error}", flush=True)
                 return []
         ids = [finding.id for finding in found]
-        self.scored.append(
-            Scored(name, case.expected, (*case.also, *true_of(injection)), tuple(ids))
-        )
+        also = (*case.also, *true_of(injection))
+        self.scored.append(Scored(name, case.expected, also, tuple(ids), case.is_control))
         right = self.scored[-1].is_right
         shares = ", ".join(f"{f.id} {f.share.value:.0%}" for f in found) or "nothing"
         print(f"{'ok   ' if right else 'WRONG'} {name:22} {shares}", flush=True)
@@ -204,7 +203,7 @@ def run(
         if ids is not None and not set(MIXED[name].expected) <= set(ids):
             failed.append(f"{name} lacks a cause")
     for name, control in controls.items():
-        attempts.attempt(name, control, Case((), (control,)))
+        attempts.attempt(name, control, Case((), (control,), is_control=True))
     right = sum(named.values())
     print(f"{right} of {len(named)} causes named with all of their parameters")
     if right < min(NEEDED, len(named)):

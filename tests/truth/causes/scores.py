@@ -3,6 +3,7 @@
 
 Each finding of each case is judged, not the first alone. A finding is true if the case was made for
 it or if its load has that cause, too (`also`); both are written down before the case is recorded.
+Every control counts, also one of which something is true: only what is not true of it is false.
 """
 
 import hashlib
@@ -14,7 +15,7 @@ from pathlib import Path
 JUDGES = ("analysis/findings", "analysis/classify", "analysis/statistics")
 """Folders with the rules, their metrics, and what these are made of."""
 PRECISION, RECALL, FIRED = 0.98, 0.90, 0.01
-"""Least share of findings that are true and of causes that are named; most of healthy loads."""
+"""Least share of true findings and of named causes; most of the controls with a false finding."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Scored:
     """Further findings that are true of the load."""
     found: tuple[str, ...]
     """Ids of findings, the first one first."""
+    is_control: bool = False
+    """A healthy load: nothing was injected into it."""
 
     @property
     def cause(self) -> str:
@@ -86,9 +89,9 @@ def leading(scored: Iterable[Scored]) -> Share:
 
 
 def healthy(scored: Iterable[Scored]) -> Share:
-    """Loads without a cause on which something fired."""
-    cases = [one for one in scored if not one.expected and not one.also]
-    return Share(sum(bool(one.found) for one in cases), len(cases))
+    """Controls with a finding that is not true of them, of all controls."""
+    controls = [one for one in scored if one.is_control]
+    return Share(sum(bool(one.wrong) for one in controls), len(controls))
 
 
 def below_wanted(scored: Sequence[Scored]) -> list[str]:
@@ -104,7 +107,7 @@ def below_wanted(scored: Sequence[Scored]) -> list[str]:
     ]
     fired = healthy(scored)
     if fired.hits > FIRED * fired.count:
-        sentences.append(f"something fired on {fired} healthy loads, and {FIRED:.0%} may be")
+        sentences.append(f"{fired} of healthy loads have a false finding, and {FIRED:.0%} may")
     return sentences
 
 
@@ -140,6 +143,6 @@ def page(scored: Sequence[Scored]) -> str:
         )
     totals = (
         f"Precision {precision(scored)} of all findings; recall {recall(scored)}; the cause leads"
-        f" in {leading(scored)}; healthy loads with a finding {healthy(scored)}."
+        f" in {leading(scored)}; healthy loads with a false finding {healthy(scored)}."
     )
     return "\n".join([*lines, "", totals])

@@ -3,14 +3,16 @@
 
 import argparse
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tlstax.analysis.findings import rules
 from tlstax.collectors.commands import attach_request
 from tlstax.collectors.host.features import HOST
-from tlstax.tests.truth.causes import check, scores
+from tlstax.tests.truth.causes import blind, check, scores
 from tlstax.tests.truth.causes.bench import Injection
 from tlstax.tests.truth.causes.causes import CASES, CONTROLS, MIXED, true_of
 from tlstax.tests.truth.causes.loads import Case
@@ -23,8 +25,8 @@ CASES_OF = [
     Scored("a:1", ("one",), ("two",), ("two", "one")),
     Scored("b:0", ("one",), (), ("three", "one")),
     Scored("c:0", ("one",), (), ()),
-    Scored("calm", (), (), ()),
-    Scored("restless", (), (), ("four",)),
+    Scored("calm", (), (), (), is_control=True),
+    Scored("restless", (), (), ("four",), is_control=True),
 ]
 
 
@@ -39,14 +41,61 @@ def test_every_finding_counts_and_not_the_first_alone() -> None:
 def test_scores_below_what_is_wanted_are_a_failure() -> None:
     assert len(scores.below_wanted(CASES_OF)) == 3
     right = [Scored(f"a:{at}", ("one",), (), ("one",)) for at in range(50)]
-    calm = [Scored(f"calm-{at}", (), (), ()) for at in range(99)]
-    restless = Scored("restless", (), (), ("four",))
+    calm = [Scored(f"calm-{at}", (), (), (), is_control=True) for at in range(99)]
+    restless = Scored("restless", (), (), ("four",), is_control=True)
     assert scores.below_wanted([*right, *calm, restless]) == [], "one in a hundred, 50 of 51"
     (fired,) = scores.below_wanted([*right, *calm[1:], restless])
     assert "1/99" in fired
     missed = [Scored("b:0", ("one",), (), ()) for _ in range(6)]
     (unnamed,) = scores.below_wanted([*right, *missed])
     assert "50/56" in unnamed
+
+
+def judged_again(
+    monkeypatch: pytest.MonkeyPatch, kept: Path, found: Mapping[str, str]
+) -> list[Scored]:
+    """The controls of a seed, with these findings by the kind of server, scored by check.py."""
+    controls = blind.controls(1)
+    ids = {}
+    for name, control in controls.items():
+        place = check.place_of(name, MODES["none"], kept)
+        place.parent.mkdir(exist_ok=True)
+        place.touch()
+        ids[place] = [found[control.kind]] if control.kind in found else []
+    monkeypatch.setattr(
+        check,
+        "judged",
+        lambda place: [
+            SimpleNamespace(id=one, share=SimpleNamespace(value=0.5)) for one in ids[place]
+        ],
+    )
+    attempts = check.Attempts(MODES["none"], kept, judge_only=True)
+    check.run(attempts, {}, [], [], controls)
+    return attempts.scored
+
+
+def test_every_control_counts_whatever_is_true_of_its_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the drawn ones are of yaSSL or wolfSSL, of which something is true by itself."""
+    scored = judged_again(monkeypatch, tmp_path, {})
+    assert any(one.also for one in scored)
+    assert scores.healthy(scored) == scores.Share(0, blind.CONTROLS_COUNT)
+
+
+def test_a_control_with_what_is_true_of_it_is_no_false_one_and_with_more_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = [one.kind for one in blind.controls(1).values()]
+    scored = judged_again(monkeypatch, tmp_path, {"mysql56": "old_version", "mysql57": "steal"})
+    assert scores.healthy(scored) == scores.Share(kinds.count("mysql57"), len(kinds))
+    (sentence,) = (one for one in scores.below_wanted(scored) if "healthy" in one)
+    assert sentence.startswith(f"{kinds.count('mysql57')}/{len(kinds)} ")
+
+
+def test_a_case_in_which_nothing_must_be_found_is_no_control() -> None:
+    """Its load was made to provoke a finding: no picture of a healthy server."""
+    assert scores.healthy([Scored("page_cleaner:0", (), (), ("four",))]).count == 0
 
 
 def test_what_was_found_instead_is_marked() -> None:
