@@ -22,17 +22,6 @@ PLAIN_WOLFSSL = ("mariadb1011",)
 """wolfSSL without AES-NI, by disassembly: see docs/measurements/libraries.md."""
 PORTABLE = ("table_lock", "row_lock", "commits", "starved", "quota", "given_up")
 """Cases that are the same on every server: their causes are no matter of its TLS library."""
-UNINJECTED = {
-    "steal": "no program in a guest can make the hypervisor take its CPUs",
-    "adaptive_hash": "not reproduced on two CPUs (docs/findings/adaptive-hash-index.md)",
-    "latch": "InnoDB spins first: threads on two CPUs hardly wait for its latches",
-    "cpu_quota_at_times": "cpu_quota, of a quota that is used up in some periods only",
-    "plaintext_baseline": "a fault of an experiment, which its own checks refuse first",
-    "client_work": "needs both arms of an experiment: the demo's capture is its test",
-    "failed_handshakes": "the last resort of six rules that say why, each of which has its case",
-    "fetch_tax": "fetch_over_signature at a share that depends on the host",
-}
-"""Findings without a case, and why."""
 CPUS = 2
 """Of the host that the cases were made for."""
 
