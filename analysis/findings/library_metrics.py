@@ -12,6 +12,9 @@ from tlstax.analysis.rows.tables import Group, Tables
 
 _HAS_TLS13: Final = re.compile(r"OpenSSL (1\.1\.1|[3-9])|wolfSSL")
 """Libraries with TLS 1.3: OpenSSL since 1.1.1 (RFC 8446), and wolfSSL."""
+_OPENSSL: Final = re.compile(r"OpenSSL (\d{1,3}\.\d{1,3})\b")
+_EARLY: Final = ("3.0", "3.1")
+"""Branches of OpenSSL 3 before 3.2, which fetches methods and locks less."""
 _AES_GCM: Final = ({"aes", "pclmulqdq"}, {"aes", "pmull"})
 """Instructions for AES and for GHASH, of x86-64 and of arm64."""
 _VERSION: Final = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})")
@@ -34,6 +37,7 @@ def add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> No
     mode = window_metrics.last_text(tables, "Ssl_session_cache_mode").upper()
     offered = {"SERVER": "offered", "BOTH": "offered", "OFF": "not offered", "NONE": "not offered"}
     found["tls_library"] = Metric(None, text=library)
+    found["early_openssl3"] = Metric(None, text=_is_early(library))
     found["cipher"] = Metric(None, text=suites)
     key = window_metrics.last_text(tables, "certificate/key")
     for name in ("chain", "chain_bytes"):
@@ -58,6 +62,14 @@ def add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> No
     crypto = blocks.sums(*(f"cpu:record/{name}" for name in (*RECORD_CRYPTO, "tls_protocol")))
     used = bool(crypto[0] > 0.02 * blocks.sums("time:record_write/on_cpu")[0])
     found["tls_bytes"] = Metric(None, text="yes" if used else "no")
+
+
+def _is_early(library: str) -> str:
+    """Whether it is OpenSSL 3.0 or 3.1: yes, no, or unknown without a library or its version."""
+    version = _OPENSSL.search(library)
+    if version is not None:
+        return "yes" if version.group(1) in _EARLY else "no"
+    return "unknown" if not library or library.startswith(("OpenSSL", "unknown")) else "no"
 
 
 def _always_signs(library: str, tables: Tables) -> bool:

@@ -169,6 +169,7 @@ LABELS: Final[Mapping[str, Label]] = {
         "CPU time of the server that the hypervisor took, share of the time", "share", "trust"
     ),
     "tls_library": Label("the server's TLS library", "text", "method"),
+    "early_openssl3": Label("the server's library is OpenSSL 3.0 or 3.1", "text", "method"),
     "software_crypto": Label("ciphers without crypto instructions", "text", "method"),
     "has_aes": Label("the CPU has instructions for AES-GCM", "text", "method"),
     "soft_cipher_share": Label(

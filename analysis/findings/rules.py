@@ -17,7 +17,8 @@ The rules are `[[finding]]` tables of analysis/findings/*.toml:
 - `specific`: it names the cause of a larger finding, and precedes it if it explains at least
   SPECIFIC of it. `first`: it makes the others doubtful and precedes all.
 - `sentence`: the finding with metrics in braces, and `{share}` for its size. `evidence`: the
-  metrics to show. `advice`, `source`: what to do, and a reference.
+  metrics to show. `advice`, `source`: what to do, and a reference. `advice_if`: conditions, each
+  with the `text` that precedes the advice where it holds.
 
 Findings are ordered by size; the first one is the sentence at the head of the report.
 """
@@ -32,6 +33,7 @@ from typing import Any, Final
 
 from tlstax import TlstaxError
 from tlstax.analysis.findings.client_metrics import lacking_connections
+from tlstax.analysis.findings.conditions import Advice, Condition, advice, condition
 from tlstax.analysis.findings.finding_metrics import Judged
 from tlstax.analysis.findings.metric_labels import LABELS
 from tlstax.analysis.findings.window_metrics import Metric, Metrics
@@ -45,43 +47,6 @@ from tlstax.collectors.capture.order_statistics import LEAST_UNITS
 
 SPECIFIC: Final = 0.4
 """Share of a larger finding that a specific one must explain to precede it."""
-_KEYS: Final = {"metric", "above", "below", "is", "above_of"}
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A bound of a metric."""
-
-    metric: str
-    above: float | None = None
-    below: float | None = None
-    text: str | None = None
-    above_of: str | None = None
-
-    def holds(self, metrics: Metrics) -> bool:
-        """Whether the metric lies beyond the bound with its whole interval or range."""
-        metric = metrics.get(self.metric, Metric(None))
-        if self.text is not None:
-            return metric.text.startswith(self.text)
-        if metric.value is None or not metric.is_bounded:
-            return False
-        assert metric.low is not None
-        assert metric.high is not None
-        if self.above is not None and not metric.low > self.above:
-            return False
-        if self.above_of is not None:
-            other = metrics.get(self.above_of, Metric(None))
-            if other.high is None or not other.is_bounded or not metric.low > other.high:
-                return False
-        return self.below is None or metric.high < self.below
-
-    def may_hold(self, metrics: Metrics) -> bool:
-        """The same by the estimate alone, which needs no interval."""
-        names = {self.metric, self.above_of or self.metric}
-        known = {name: metrics.get(name, Metric(None)) for name in names}
-        return self.holds(
-            {name: Metric(one.value, one.value, one.value, one.text) for name, one in known.items()}
-        )
 
 
 @dataclass(frozen=True)
@@ -102,6 +67,7 @@ class Rule:
     first: bool
     unless_found: tuple[str, ...] = ()
     time: str = ""
+    advice_if: tuple[Advice, ...] = ()
 
     def is_near(self, metrics: Metrics) -> bool:
         """Whether the estimates meet all conditions, but some interval does not."""
@@ -116,6 +82,11 @@ class Rule:
         return all(one.holds(metrics) for one in self.when) and not any(
             one.may_hold(metrics) for one in self.unless
         )
+
+    def advise(self, metrics: Metrics) -> str:
+        """What to do: what depends on the metrics, then what holds in any case."""
+        texts = (one.text for one in self.advice_if if one.condition.holds(metrics))
+        return " ".join((*texts, self.advice))
 
 
 @cache
@@ -144,7 +115,7 @@ def parse(text: str) -> list[Rule]:
 
 def _rule(table: Mapping[str, Any]) -> Rule:
     named = {*table["evidence"], table["size"], table.get("time", table["size"])}
-    conditions = (*table["when"], *table.get("unless", ()))
+    conditions = (*table["when"], *table.get("unless", ()), *table.get("advice_if", ()))
     named |= {row[key] for row in conditions for key in ("metric", "above_of") if key in row}
     if unknown := sorted(named - LABELS.keys()):
         raise KeyError(f"{table['id']}: there is no metric {unknown[0]}")
@@ -153,8 +124,8 @@ def _rule(table: Mapping[str, Any]) -> Rule:
         title=table["title"],
         question=table["question"],
         size=table["size"],
-        when=tuple(_condition(row) for row in table["when"]),
-        unless=tuple(_condition(row) for row in table.get("unless", ())),
+        when=tuple(condition(row) for row in table["when"]),
+        unless=tuple(condition(row) for row in table.get("unless", ())),
         sentence=table["sentence"],
         evidence=tuple(table["evidence"]),
         advice=table["advice"],
@@ -163,14 +134,8 @@ def _rule(table: Mapping[str, Any]) -> Rule:
         first=table.get("first", False),
         unless_found=tuple(table.get("unless_found", ())),
         time=table.get("time", ""),
+        advice_if=tuple(advice(row) for row in table.get("advice_if", ())),
     )
-
-
-def _condition(row: Mapping[str, Any]) -> Condition:
-    if odd := sorted(row.keys() - _KEYS):
-        raise KeyError(f"{row['metric']}: a condition has no {odd[0]}")
-    return Condition(row["metric"], row.get("above"), row.get("below"), row.get("is"),
-                     row.get("above_of"))  # fmt: skip
 
 
 def judge(part: Group, judged: Judged, among: Sequence[Rule] | None = None) -> list[Finding]:
@@ -303,7 +268,7 @@ def _finding(rule: Rule, part: Group, judged: Judged) -> Finding:
         evidence=[
             _evidence(name, metrics[name]) for name in rule.evidence if _is_known(metrics, name)
         ],
-        advice=rule.advice,
+        advice=rule.advise(metrics),
         source=rule.source,
     )
 

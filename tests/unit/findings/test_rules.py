@@ -7,9 +7,10 @@ import pytest
 
 from tlstax import TlstaxError
 from tlstax.analysis.findings import rules as finding_rules
+from tlstax.analysis.findings.conditions import Condition
 from tlstax.analysis.findings.finding_metrics import Judged
 from tlstax.analysis.findings.metric_labels import LABELS
-from tlstax.analysis.findings.rules import Condition, Rule
+from tlstax.analysis.findings.rules import Rule
 from tlstax.analysis.findings.window_metrics import Metric, Metrics
 from tlstax.analysis.rows import tables
 
@@ -105,6 +106,11 @@ def test_ids_are_unique_and_rules_without_their_facts_are_refused() -> None:
         source = "x"
     """
     with pytest.raises(TlstaxError, match="no_such_metric"):
+        finding_rules.parse(text)
+    text = text.replace("no_such_metric", good.size)
+    assert finding_rules.parse(text)
+    text += 'advice_if = [{ metric = "no_such_version", is = "3.0", text = "x" }]'
+    with pytest.raises(TlstaxError, match="no_such_version"):
         finding_rules.parse(text)
 
 
