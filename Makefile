@@ -65,7 +65,7 @@ LONG_FIRST := e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
-AS_ROOT += test-arm64 test-suspend test-chroots test-watch-unit soak-watch-day test-ssh test-alerts test-fleet-rounds soak-watch fleet-captures check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif tax-pairs check-mutants check-threads check-closure check-storm check-levels check-default bench-threads bench-connects bench-light bench-said
+AS_ROOT += test-arm64 test-suspend test-chroots test-watch-unit soak-watch-day test-ssh test-causes test-alerts test-fleet-rounds soak-watch fleet-captures check-stacks check-stack-losses bench-walks bench-levels bench-crypto-loop bench-recorder test-recorder-sanitizers check-causes check-canary check-whatif tax-pairs check-mutants check-threads check-closure check-storm check-levels check-default bench-threads bench-connects bench-light bench-said
 
 .PHONY: help
 help: ## list the targets
@@ -343,6 +343,10 @@ test-fleet-rounds: HOSTS ?= 20
 test-fleet-rounds: ROUNDS ?= 10
 test-fleet-rounds: root-test-fleet-rounds test-install ## 200 recordings over ssh by `tlstax fleet record`, of 20 hosts in namespaces (HOSTS=20 ROUNDS=10)
 	TLSTAX_ROUND_HOSTS=$(HOSTS) TLSTAX_ROUNDS=$(ROUNDS) $(PYTEST) tests/kernel/remote/test_rounds.py
+
+.PHONY: test-causes
+test-causes: root-test-causes test-install ## causes injected into real servers, beside the ones of `make test` (5 minutes)
+	$(PYTEST) -v -m "long or not long" tests/e2e/report/test_findings.py tests/e2e/report/test_more_causes.py
 
 .PHONY: test-alerts
 test-alerts: root-test-alerts test-install ## the alert rules in Debian's Prometheus, each at its planted fault (4 minutes)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Causes beside keys and round trips, injected into real servers: named, and silent without.
 
-Several loads on one server each. `make check-causes` has more strengths of each, and those that
-need servers of their own: a replica, dear passwords, the allocator.
+Several loads on one server each. `make test-causes` runs the long ones, too; `make check-causes`
+has more strengths of each, and those that need servers of their own: a replica, dear passwords,
+the allocator.
 """
 
 from contextlib import ExitStack
@@ -49,6 +50,7 @@ def setting(place: Place, statement: str) -> None:
         session.query(statement)
 
 
+@pytest.mark.long
 def test_what_clients_do_wrong_is_named_and_the_same_server_without_it_has_none(
     lab_directory: Path, tmp_path: Path
 ) -> None:
@@ -70,6 +72,7 @@ def test_what_clients_do_wrong_is_named_and_the_same_server_without_it_has_none(
         assert found(plain, place, tmp_path, longer=3) == {"thread_creation"}
 
 
+@pytest.mark.long
 def test_what_is_wrong_with_a_server_is_named_and_silent_when_it_is_mended(
     lab_directory: Path,
 ) -> None:
