@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tlstax import ExitCode, __version__
+from tlstax.collectors.capture.syscalls_arm64 import ARM64_CALLS, number_of_x86
 from tlstax.collectors.host.executable import recorder_path
 from tlstax.collectors.placement.model import MAX_FUNCTIONS
 from tlstax.collectors.recording.programs import ledger_layout as layout
@@ -19,6 +20,11 @@ from tlstax.tests.loader import program_memory
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "collectors/recorder"
 SYSTEM_CALLS = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
+GENERIC_CALLS = Path("/usr/include/asm-generic/unistd.h")
+ARM64_WANTS = ("RENAMEAT", "NEW_STAT", "SET_GET_RLIMIT", "TIME32_SYSCALLS", "SYS_CLONE3")
+"""Of __ARCH_WANT_*, what asm/unistd.h of arm64 defines before it includes the generic one."""
+FIRST_ALIKE = 424
+"""From here on system calls have one number on all machines."""
 
 
 def text_of(name: str) -> str:
@@ -35,6 +41,31 @@ def test_system_calls_wait_for_the_same() -> None:
         assert kinds[numbers[name]] == 0, f"{name} stands twice"
         kinds[numbers[name]] = program_memory.Wait[kind]
     assert bytes(kinds) == program_memory.wait_kinds()
+
+
+def generic_calls() -> dict[str, int]:
+    """The numbers of arm64 by name; some names are for 64 bits only, which a compiler knows."""
+    wants = [f"-D__ARCH_WANT_{name}" for name in ARM64_WANTS]
+    command = ["clang", "-E", "-dM", *wants, "-x", "c", str(GENERIC_CALLS)]
+    macros = subprocess.check_output(command, text=True)
+    values: dict[str, str] = dict(re.findall(r"#define (__NR\w+) (\w+)", macros))
+    calls = {name: values.get(value, value) for name, value in values.items()}
+    return {
+        name.removeprefix("__NR_"): int(value)
+        for name, value in calls.items()
+        if name.startswith("__NR_") and value.isdecimal()
+    }
+
+
+@pytest.mark.skipif(not SYSTEM_CALLS.exists(), reason="headers of x86-64 are on x86-64 hosts only")
+def test_system_calls_of_arm64_have_the_numbers_that_their_names_have_on_x86() -> None:
+    names = dict(re.findall(r"#define __NR_(\w+) (\d+)", SYSTEM_CALLS.read_text()))
+    calls = {name: number for name, number in generic_calls().items() if name in names}
+    assert len(calls) > 280
+    assert {name: number_of_x86(number) for name, number in calls.items()} == {
+        name: int(names[name]) for name in calls
+    }
+    assert set(ARM64_CALLS) == {number for number in calls.values() if number < FIRST_ALIKE}
 
 
 def test_exit_codes_are_those_of_tlstax() -> None:
