@@ -37,8 +37,10 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 AllowUsers {user}
 """
+INSIDE: Final = "-inside"
+"""Behind the name of a host: its sshd by way of itself as a jump host (ProxyJump)."""
 _SSH: Final = """\
-Host {name}
+Host {name} {name}{inside}
   User {user}
   IdentityFile {folder}/key
   IdentitiesOnly yes
@@ -46,6 +48,11 @@ Host {name}
   StrictHostKeyChecking accept-new
   BatchMode yes
   LogLevel ERROR
+Host {name}{inside}
+  HostName 127.0.0.1
+  Port {port}
+  ProxyJump {name}
+Host {name}
   ProxyCommand nsenter --net --target {pid} {python} {line} {port}
 """
 
@@ -72,9 +79,9 @@ class RemoteHost:
             stdout=self._log,
         )
         line = Path(__file__).with_name("line.py")
-        config = _SSH.format(**settings, python=python, line=line, pid=self.sshd.pid, name=name)
+        settings |= {"python": python, "line": line, "pid": self.sshd.pid, "name": name}
         self.ssh_config = folder / "ssh_config"
-        self.ssh_config.write_text(config)
+        self.ssh_config.write_text(_SSH.format(**settings, inside=INSIDE))
         self.path = ssh_of(folder / "bin", self.ssh_config)
         self._await_listening()
 
@@ -119,6 +126,14 @@ class RemoteHost:
             target = ["nsenter", "--mount", "--target", str(self.sshd.pid)]
             hidden = f"mkdir -p /run/hidden && mount --bind /run/hidden /proc/{pid:d}"
             subprocess.run([*target, "sh", "-c", hidden], check=True)
+
+    def show(self, path: str, text: str) -> None:
+        """Have this text there in a file of /proc, as another host would."""
+        shown = self.folder / path.strip("/").replace("/", "-")
+        shown.write_text(text)
+        shown.chmod(0o644)
+        target = ["nsenter", "--mount", "--target", str(self.sshd.pid)]
+        subprocess.run([*target, "mount", "--bind", shown, path], check=True)
 
     def processes(self, name: str = "") -> list[int]:
         """Those in its mount namespace besides sshd itself, or those of that name."""
