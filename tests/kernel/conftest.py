@@ -14,11 +14,13 @@ import pytest
 
 from tlstax.collectors.placement.planning import plan_in_child
 from tlstax.collectors.preflight.cgroups import group_of
+from tlstax.collectors.recording.by_recorder import child
 from tlstax.tests.bpf_objects import Objects, watch_leftovers
 from tlstax.tests.freezing import frozen_processes
 from tlstax.tests.kernel.recorder_runs import (
     HANDSHAKES,
     PROGRAM,
+    SANITIZED,
     MakeGroup,
     Record,
     Started,
@@ -27,6 +29,13 @@ from tlstax.tests.kernel.recorder_runs import (
 
 READY = b'"ready"'
 PTRACE_SEIZE = 0x4206  # linux/ptrace.h
+
+
+@pytest.fixture(autouse=True)
+def recorder_under_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recordings that a test makes itself, without a command, have the recorder under test."""
+    if SANITIZED:
+        monkeypatch.setattr(child, "recorder_path", lambda: PROGRAM)
 
 
 @pytest.fixture
