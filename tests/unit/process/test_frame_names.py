@@ -73,6 +73,27 @@ def test_two_processes_in_one_place(
     assert not names.look_up(), "they are forgotten"
 
 
+def test_names_are_looked_up_last_of_all(
+    tls_process: Target, libraries: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a process of its own: the server, and what still records, come first."""
+
+    def who(_opened: OpenObject, _offset: int) -> Place:
+        seen = f"{os.getpid()} {os.getpriority(os.PRIO_PROCESS, 0)}"
+        return Place("", "", 0, seen, 0, "", "")
+
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    reader, names = Symbolizer(tls_process), FrameNames()
+    address = address_in(tls_process, libraries["libcrypto"], "EVP_DigestInit_ex")
+    key = names.add(reader, False, address)
+    monkeypatch.setattr(OpenObject, "place", who)
+    process, nice = map(int, names.look_up()[key].symbol.split())
+    reader.close()
+    assert process != os.getpid()
+    assert nice == frame_names.LAST_OF_ALL == 19
+    assert os.getpriority(os.PRIO_PROCESS, 0) == before
+
+
 def test_what_is_of_one_process_is_kept_apart(tls_process: Target) -> None:
     """Generated code and [vdso] are at other addresses in each; without a file, none stays open."""
     targets = [tls_process, open_target(os.getpid())]

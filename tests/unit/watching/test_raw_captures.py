@@ -2,7 +2,9 @@
 """Raw windows of a watch: a capture for each source, named, within a bound of bytes."""
 
 import errno
+import io
 import os
+import pickle
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +18,7 @@ from tlstax.collectors.capture import schema
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Row
 from tlstax.collectors.capture.writer import CaptureWriter
+from tlstax.collectors.host.child import run_in_child
 from tlstax.collectors.process.symbols import KernelSymbols
 from tlstax.collectors.recording.part_end import PartEnd
 from tlstax.collectors.recording.stack_store import KERNEL, Unnamed
@@ -256,6 +259,15 @@ def test_a_capture_whose_functions_cannot_be_named_is_told(
     run.raw.window(window(1), 11)
     assert len(run.close()) == 1
     assert "could not be named" in run.said[0]
+
+
+def test_functions_are_named_last_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nice: list[int] = []
+    monkeypatch.setattr(naming, "name", lambda _: nice.append(os.getpriority(os.PRIO_PROCESS, 0)))
+    asked = io.BytesIO(pickle.dumps(naming.Naming(tmp_path, os.getpid(), Unnamed({}, []))))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=asked))
+    # In a child: who was nice once stays so.
+    assert run_in_child("naming", lambda: (naming._main(), *nice)) == (0, 19)
 
 
 def no_room(*_: object) -> None:
