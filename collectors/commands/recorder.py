@@ -7,7 +7,8 @@
     tlstax import x.stream -o server.tlstax
 
 The file needs no library and no other file. Copy it where the server runs; it must run as root.
-Its SHA-256 is printed, for a line of sudoers.
+Its SHA-256 is printed, for a line of sudoers. In a source checkout a warning says so if it is older
+than what it is built of: `make recorder` builds this host's only, with ARCH=aarch64 that one.
 """
 
 import argparse
@@ -18,7 +19,8 @@ import sys
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.host.executable import MACHINES, machine_of, recorder_path
+from tlstax.collectors.capture.printable import complain
+from tlstax.collectors.host.executable import MACHINES, machine_of, newer_source, recorder_path
 from tlstax.collectors.host.kept_file import put_whole
 
 
@@ -61,6 +63,11 @@ def run(options: argparse.Namespace) -> int:
         raise _unwritable(
             options.output, reason, "choose another directory", ExitCode.IO
         ) from error
+    if newer := newer_source(source):
+        complain(
+            f"{options.output} is older than {newer.name}, of which it is built: run "
+            f"`make recorder ARCH={machine_of(source)}`, then this command again with --force"
+        )
     print(
         f"{options.output}: {len(content)} bytes, for {machine_of(source)}, "
         f"sha256:{hashlib.sha256(content).hexdigest()}",

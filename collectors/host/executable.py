@@ -14,6 +14,8 @@ MACHINES: Final = ("x86_64", "aarch64")
 _ELF_MACHINES: Final = {62: "x86_64", 183: "aarch64"}  # by e_machine (elf.h)
 _ALIASES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
 _HEADER_BYTES: Final = 20
+_BUILT_OF: Final = ("collectors/recorder/*.[ch]", "probes/bpf/*.[ch]")
+"""In a source checkout."""
 
 
 def recorder_path(machine: str = "") -> Path:
@@ -47,3 +49,20 @@ def machine_of(path: Path) -> str:
     if len(header) < _HEADER_BYTES or header[:4] != b"\x7fELF":
         return ""
     return _ELF_MACHINES.get(int.from_bytes(header[18:20], "little"), "")
+
+
+def newer_source(path: Path) -> Path | None:
+    """What an executable of FOLDER was built without: the newest source that is newer than it.
+
+    None in an installed package, whose files have the times of its installation.
+    """
+    root = FOLDER.parents[2]
+    if not (root / "Makefile").exists():
+        return None
+    sources = [source for pattern in _BUILT_OF for source in root.glob(pattern)]
+    newest = max(sources, key=_changed_ns, default=path)
+    return newest if _changed_ns(newest) > _changed_ns(path) else None
+
+
+def _changed_ns(path: Path) -> int:
+    return path.stat().st_mtime_ns

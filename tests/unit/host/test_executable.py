@@ -61,6 +61,37 @@ def test_a_machine_without_one_is_one_error(
         recorder_path("riscv64")
 
 
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A source tree whose executable for aarch64 was built before a source was changed."""
+    root = tmp_path / "checkout"
+    built = root / "collectors/recorder/bin"
+    changed_s = {"collectors/recorder/plan.c": 100, "probes/bpf/ledger.h": 300, "Makefile": 500}
+    changed_s |= {f"{built}/tlstax-recorder": 400, f"{built}/tlstax-recorder.aarch64": 200}
+    for name, at_s in changed_s.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(elf(ARM if "aarch64" in name else X86))
+        os.utime(path, (at_s, at_s))
+    monkeypatch.setattr(executable, "FOLDER", built)
+    return root
+
+
+@pytest.mark.parametrize(("machine", "is_old"), [("x86_64", False), ("aarch64", True)])
+def test_one_that_was_built_before_its_sources_is_named(
+    checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], machine: str, is_old: bool
+) -> None:
+    """`make recorder` builds that of this host; the other one stays as it was."""
+    command = ["recorder", "--force", "--arch", machine, "--output", str(tmp_path / "written")]
+    assert main(command) == 0
+    said = capsys.readouterr().err
+    assert ("written is older than ledger.h, of which it is built" in said) == is_old
+    assert (f"run `make recorder ARCH={machine}`" in said) == is_old
+    (checkout / "Makefile").unlink()
+    assert main(command) == 0
+    assert "older" not in capsys.readouterr().err, "files of a wheel have no times of their own"
+
+
 def test_the_printed_sum_is_that_of_the_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
