@@ -26,6 +26,7 @@ from tlstax.collectors.recording.stream.frames import Reading, read_frames
 from tlstax.tests.kernel.recorder_runs import (
     OK,
     PROGRAM,
+    SANITIZED,
     Record,
     await_attached,
     frames_named,
@@ -43,7 +44,7 @@ THREADS, RATE_PER_S, SECONDS = 4, 5000, 6
 LEAST = 10_000
 """Some seconds of records would fit into the programs' memory."""
 ROOM_LEAST, ROOM_MOST = 1024, 16384
-HASH = "1"  # BPF_MAP_TYPE_HASH
+HASH, STACK_TRACE = "1", "7"  # BPF_MAP_TYPE_*
 SLOTS, ROUNDS, SLOT_BYTES = 1024, 4, 64
 DRAINED_S = 1.2
 """Longer than the recorder leaves between two looks, and than a window."""
@@ -53,6 +54,10 @@ CROWD, USED_BYTES = 4000, 2_900_000
 """Threads, and of a queue of 3 MB: all cells of all of them would be 18 MB."""
 RING, HOPS, QUICK_S, LONGEST_S = 1000, 20_000, 6, 1.0
 """Threads that wake each other, while a reader is slow and then is not: dearer than the budget."""
+THREADS_OF_AIM, MEMORY_BYTES, SLOT_MOST_BYTES = 1000, 10_000_000, 3000
+"""The design allows so much resident, as much of the kernel's memory beside stacks and slots, and
+so much for the slot of a thread."""
+OF_MAPS = "anon_inode:bpf-map"
 KEY_BYTES = f"{ctypes.sizeof(SampleKey)}"
 
 
@@ -128,14 +133,65 @@ def test_five_thousand_handshakes_a_second_lose_none(
     assert done["handshakes"] >= LEAST, "the host was too busy for a storm"
 
 
-def samples_room(pid: int) -> int:
-    """Entries that the recorder's map of samples has room for."""
+def maps_of(pid: int) -> list[dict[str, str]]:
+    """What the kernel says of each map that a process holds open, by any number of descriptors."""
+    found: dict[str, dict[str, str]] = {}
     for file in Path(f"/proc/{pid}/fdinfo").iterdir():
         lines = file.read_text().splitlines()
         fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-        if (fields.get("map_type"), fields.get("key_size")) == (HASH, KEY_BYTES):
+        if "map_id" in fields:
+            found[fields["map_id"]] = fields
+    return list(found.values())
+
+
+def samples_room(pid: int) -> int:
+    """Entries that the recorder's map of samples has room for."""
+    for fields in maps_of(pid):
+        if (fields["map_type"], fields["key_size"]) == (HASH, KEY_BYTES):
             return int(fields["max_entries"])
     pytest.fail("no map has such keys")
+
+
+def resident_bytes(pid: int) -> int:
+    """Of a process, without the maps' memory, which the kernel counts as its own."""
+    found, is_own = 0, True
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if not line.split(maxsplit=1)[0].endswith(":"):
+            is_own = OF_MAPS not in line
+        elif line.startswith("Rss:") and is_own:
+            found += int(line.split()[1]) * 1024
+    return found
+
+
+def test_memory_with_a_thousand_threads_is_what_the_design_allows(
+    repository: Path, spawn: Record, tmp_path: Path
+) -> None:
+    """The kernel's for the programs' maps, and what is resident of the recorder itself."""
+    crowd, order = crowd_of(repository, spawn)
+    order(f"+ {THREADS_OF_AIM}")
+    plan, stream = tmp_path / "a.plan", tmp_path / "a.stream"
+    plan.write_text(plan_text(crowd.pid, repository))
+    command = [PROGRAM, "--plan", plan, "--pid", crowd.pid, "--window", "200ms"]
+    with stream.open("wb") as to:
+        recorder = spawn([str(part) for part in command], stdout=to, stderr=subprocess.PIPE)
+        await_attached(recorder)
+        for _ in range(ORDERS):
+            order(f"! {SPIN_US}")
+        time.sleep(CALM_S)
+        maps, own_bytes = maps_of(recorder.pid), resident_bytes(recorder.pid)
+        recorder.send_signal(signal.SIGTERM)
+        recorder.communicate(timeout=COMMAND_S)
+    assert recorder.returncode == OK
+    assert last_of(stream.read_bytes(), "window").account_count > THREADS_OF_AIM
+    start = last_of(stream.read_bytes(), "start")
+    assert start.slots_count > THREADS_OF_AIM
+    assert start.slots_bytes <= start.slots_count * SLOT_MOST_BYTES
+    stacks = [int(one["memlock"]) for one in maps if one["map_type"] == STACK_TRACE]
+    assert len(stacks) == 2
+    held_bytes = sum(int(one["memlock"]) for one in maps) - sum(stacks)
+    assert start.slots_bytes < held_bytes <= start.slots_bytes + MEMORY_BYTES
+    if not SANITIZED:  # these keep a shadow of all memory
+        assert own_bytes <= MEMORY_BYTES
 
 
 @pytest.mark.parametrize(
