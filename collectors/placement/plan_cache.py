@@ -10,14 +10,14 @@ Files that other hosts sent are theirs alone: no plan of a process of this host 
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from tlstax import cache_directory
 from tlstax.collectors.binary.rooted_files import path_below
-from tlstax.collectors.host.kept_file import keep_file, read_kept
+from tlstax.collectors.host.kept_file import keep_file, read_kept, turn
 from tlstax.collectors.host.probe_costs.prices import HostCosts
 from tlstax.collectors.placement.model import Limits, Plan
 from tlstax.collectors.placement.plan_text import NoFitError, from_text, in_order, text_of, to_text
@@ -26,7 +26,12 @@ from tlstax.collectors.process.target import Target, may_read_memory
 from tlstax.probes.model import Level
 
 FOLDER: Final = "plans"
+TURNS_FOLDER: Final = "plan-turns"
 PLANS_MOST: Final = 64
+WAIT_S: Final = 60.0
+"""For the plan of another process: that takes some seconds, and longer on a busy host."""
+_TURNS_HEX: Final = 2
+"""Digits of a key that name its lock: 256 files that stay, as removing a lock file is a race."""
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _CODE: Final = (
     "collectors/binary", "collectors/host", "collectors/placement", "collectors/process", "probes",
@@ -65,6 +70,16 @@ def kept_plan(key: str, target: Target) -> Plan | None:
         return from_text(read_kept(_path(key)).decode(), target.pid, target.objects)
     except (OSError, ValueError, NoFitError):
         return None
+
+
+def planning_turn(key: str) -> AbstractContextManager[bool]:
+    """Wait until no other process makes the plan of that name: afterwards it may be kept.
+
+    The wait is bounded, and where there can be no lock it is none: whoever gets no turn plans, too.
+    Hold it only while files of this host are read: other processes wait meanwhile. Two plans whose
+    keys begin alike share a lock, and rarely wait for each other.
+    """
+    return turn(cache_directory() / TURNS_FOLDER / key[:_TURNS_HEX], WAIT_S)
 
 
 def keep_plan(key: str, target: Target, plan: Plan) -> None:

@@ -91,11 +91,10 @@ def _kept(asked: _Asked) -> tuple[Target, Plan] | None:
 def _plan(asked: _Asked) -> tuple[Target, Plan, list[str]]:
     """Target, plan, and why the costs are not those of this host."""
     from tlstax.collectors.host.probe_costs.costs import this_host_costs
-    from tlstax.collectors.placement.placement import plan
-    from tlstax.collectors.placement.plan_cache import keep_plan, key_of
+    from tlstax.collectors.placement.plan_cache import key_of
     from tlstax.collectors.process.target import open_target
     from tlstax.collectors.process.usable_cpus import usable_cpus_count
-    from tlstax.probes.definitions import definition_files, parse_definitions
+    from tlstax.probes.definitions import definition_files
 
     pid, level, extra, role, limits, proc, _ = asked
     target = open_target(pid, proc)
@@ -103,14 +102,35 @@ def _plan(asked: _Asked) -> tuple[Target, Plan, list[str]]:
     try:
         costs = this_host_costs(notes.append) if proc == PROC else HostCosts()
         files = definition_files(extra)
-        made = plan(target, parse_definitions(files), level, role, costs, limits)
         contents = [content for _, content in files]
-        keep_plan(key_of(target, contents, level, role, costs, limits), target, made)
-        made = asked.of(made)
+        key = key_of(target, contents, level, role, costs, limits)
+        made = asked.of(_plan_once(key, target, asked, files, costs))
         return target, made.priced(costs.on(usable_cpus_count(pid, proc))), notes
     except (TlstaxError, OSError):
         open_target(pid, proc)  # if it has ended meanwhile, that is the reason
         raise
+
+
+def _plan_once(
+    key: str, target: Target, asked: _Asked, files: list[tuple[str, bytes]], costs: HostCosts
+) -> Plan:
+    """The plan of that key: of processes that ask for it at the same time, the first one makes it.
+
+    `tlstax fleet record` runs many of them, whose hosts often have the same build. Files of other
+    hosts were fetched before, so nobody waits for another host here.
+    """
+    from tlstax.collectors.placement.plan_cache import keep_plan, kept_plan, planning_turn
+
+    with planning_turn(key):
+        if kept := kept_plan(key, target):
+            return kept
+        from tlstax.collectors.placement.placement import plan  # not needed for a kept plan
+        from tlstax.probes.definitions import parse_definitions
+
+        definitions = parse_definitions(files)
+        made = plan(target, definitions, asked.level, asked.role, costs, asked.limits)
+        keep_plan(key, target, made)
+        return made
 
 
 def plan_functions_in_child(
