@@ -14,9 +14,8 @@ from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS, Row
 from tlstax.analysis.fleet.rollup.capture import RolledUp
 from tlstax.analysis.fleet.rollup.intervals import MAIN_PHASES, coarse_role
 from tlstax.analysis.fleet.store import parquet_files
-from tlstax.tests.fleet_replay import SEED, Fleet, Traits
+from tlstax.tests.fleet_replay import SEED, Causes, Fleet, Floats, Traits
 
-Floats = npt.NDArray[np.float64]
 NETWORKS: Final = 4
 """Client networks of a host."""
 _SAME: Final = ("scale", "first_bucket", "syscall", "user_stack_id", "kernel_stack_id")
@@ -109,6 +108,14 @@ class Hour:
             return self._hosts()
         if table is columns.ClientNet:
             return self._networks() if self._fleet.with_networks else None
+        causes = Causes(self._fleet, self._traits, int(self._starts[0]), self._random)
+        if table is columns.Finding:
+            return causes.findings()
+        if table is columns.RecordSplit:
+            sums = [self.sums()[name] for name in ("other_cpu", "record_crypto", "sample")]
+            return causes.splits(*(of_host.sum(axis=1) for of_host in sums))
+        if table in columns.SHARED:
+            return causes.shared(table)
         return self._scaled_rows(table)
 
     def _keys(self, repeats: int = 1) -> dict[str, Any]:

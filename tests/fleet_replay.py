@@ -8,17 +8,20 @@ of its own. What is planted (another key, library or client) changes after a giv
 hosts. All names begin with `replayed-`.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from tlstax.analysis.fleet.columns import SECOND_NS
+from tlstax.analysis.fleet import columns
+from tlstax.analysis.fleet.columns import SECOND_NS, Row
 from tlstax.analysis.fleet.rollup.capture import RolledUp, roll_up
 from tlstax.analysis.fleet.rollup.recording import hash_of
+from tlstax.analysis.fleet.store import parquet_files
 from tlstax.analysis.rows import tables as capture_tables
 from tlstax.collectors.capture.reader import CaptureReader
 
@@ -26,6 +29,7 @@ Floats = npt.NDArray[np.float64]
 START_NS: Final = 1_795_219_200 * SECOND_NS
 """2026-11-21, midnight UTC."""
 SEED: Final = 17
+_NUMBER: Final = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -90,3 +94,69 @@ class Traits:
         self.resumed = self.random.beta(8, 4, count)
         self.peak = self.random.normal(14.0, 1.0, count)
         self.source = np.array([hash_of((fleet.name(n),)) for n in range(count)])
+
+
+class Causes:
+    """Rows about causes of all hosts in one hour.
+
+    Each host has the findings of its recording and an estimate of its record crypto in every hour,
+    as a watch writes them. Stacks and frames are those of the recordings: hosts share them.
+    """
+
+    def __init__(
+        self, fleet: Fleet, traits: Traits, start_ns: int, random: np.random.Generator
+    ) -> None:
+        self._fleet, self._traits, self._start_ns = fleet, traits, start_ns
+        self._random = random
+
+    def findings(self) -> Any:
+        """The findings of each host's recording: shares, sizes and the numbers in words vary."""
+        made = []
+        for number in range(self._fleet.host_count):
+            profile = self._fleet.profiles[self._traits.profile[number]]
+            for row in profile.rows["1h"][columns.Finding]:
+                assert isinstance(row, columns.Finding)
+                noise = float(self._random.lognormal(0, 0.1))
+                changed = row._replace(
+                    host=self._fleet.name(number),
+                    start_wall_ns=self._start_ns,
+                    source_id=int(self._traits.source[number]),
+                    share=min(1.0, row.share * noise),
+                    size_ns=row.size_ns * noise,
+                    sentence=_NUMBER.sub(lambda found: self._other(found[0]), row.sentence),
+                )
+                made.append(changed)
+        return parquet_files.table_of(columns.Finding, made) if made else None
+
+    def _other(self, digits: str) -> str:
+        """Another number of as many digits."""
+        return "".join(str(digit) for digit in self._random.integers(0, 10, len(digits)))
+
+    def splits(self, command_ns: Floats, record_ns: Floats, samples: Floats) -> Any:
+        """Estimates with an interval of a tenth, by host: sums over the hour."""
+        sides: npt.NDArray[np.float64] = self._random.lognormal(0, 0.02, (2, len(record_ns)))
+        share = record_ns / np.maximum(command_ns, 1)
+        made = [
+            columns.RecordSplit(
+                self._fleet.name(number),
+                self._start_ns,
+                int(self._traits.source[number]),
+                int(command_ns[number]),
+                int(record_ns[number]),
+                int(record_ns[number] * 0.9 * sides[0, number]),
+                int(record_ns[number] * 1.1 * sides[1, number]),
+                int(samples[number]),
+                int(samples[number] * share[number]),
+            )
+            for number in range(self._fleet.host_count)
+        ]
+        return parquet_files.table_of(columns.RecordSplit, made)
+
+    def shared(self, table: type[Row]) -> Any:
+        """The stacks, or frames, of all recordings, each once."""
+        found = {
+            row[0]: row._replace(start_wall_ns=self._start_ns)
+            for profile in self._fleet.profiles
+            for row in profile.rows["1h"][table]
+        }
+        return parquet_files.table_of(table, found.values()) if found else None
