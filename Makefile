@@ -351,7 +351,7 @@ test-fleet-rounds: root-test-fleet-rounds test-install ## 200 recordings over ss
 
 .PHONY: test-causes
 test-causes: root-test-causes test-install ## causes injected into real servers, beside the ones of `make test`
-	$(PYTEST) -v -m "long or not long" tests/e2e/report/test_findings.py tests/e2e/report/test_more_causes.py
+	$(PYTEST) -v -m long tests/e2e/report/test_findings.py tests/e2e/report/test_more_causes.py
 
 .PHONY: test-alerts
 test-alerts: root-test-alerts test-install ## the alert rules in Debian's Prometheus, each at its planted fault (4 minutes)

@@ -83,15 +83,17 @@ def save(costs: MicroCosts, path: Path) -> None:
     """Write as JSON, or leave what is there. Raises TlstaxError (IO)."""
     try:
         text = json.dumps({"version": VERSION, **asdict(costs)}, indent=1)
-        if path.exists() and not path.is_file():  # such as /dev/stdout
+        if path.is_symlink() or (path.exists() and not path.is_file()):  # such as /dev/stdout
             path.write_text(text + "\n", encoding="utf-8")
-        else:
-            scratch = path.with_name(f".{path.name}.{os.getpid()}")
-            try:
-                scratch.write_text(text + "\n", encoding="utf-8")
-                scratch.replace(path)
-            finally:
-                scratch.unlink(missing_ok=True)
+            return
+        scratch = path.with_name(f".tlstax-costs.{os.getpid()}")
+        scratch.unlink(missing_ok=True)  # of a process that was killed
+        try:
+            with scratch.open("x", encoding="utf-8") as file:
+                file.write(text + "\n")
+            scratch.replace(path)
+        finally:
+            scratch.unlink(missing_ok=True)
     except OSError as error:
         raise TlstaxError(
             f"cannot write {path}", str(error.strerror), "Choose another file", ExitCode.IO

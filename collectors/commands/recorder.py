@@ -7,8 +7,9 @@
     tlstax import x.stream -o server.tlstax
 
 The file needs no library and no other file. Copy it where the server runs; it must run as root.
-Its SHA-256 is printed, for a line of sudoers. In a source checkout a warning says so if it is older
-than what it is built of: `make recorder` builds this host's only, with ARCH=aarch64 that one.
+Its SHA-256 is printed, for a line of sudoers. In a source checkout, a warning tells if the file is
+older than its sources: `make recorder` builds that of this host, `make recorder ARCH=aarch64` the
+other one.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from pathlib import Path
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.printable import complain
 from tlstax.collectors.host.executable import MACHINES, machine_of, newer_source, recorder_path
-from tlstax.collectors.host.kept_file import put_whole
+from tlstax.collectors.host.kept_file import is_stream, put_whole
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -65,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         ) from error
     if newer := newer_source(source):
         complain(
-            f"{options.output} is older than {newer.name}, of which it is built: run "
+            f"{options.output} is older than {newer.name}, from which it is built: run "
             f"`make recorder ARCH={machine_of(source)}`, then this command again with --force"
         )
     print(
@@ -81,7 +82,7 @@ def _write(path: Path, content: bytes, force: bool) -> None:
     if os.path.lexists(path):
         if not force:
             raise FileExistsError(path)
-        if not path.is_file() and not path.is_symlink():
+        if is_stream(path) or not (path.is_file() or path.is_symlink()):
             raise OSError(errno.EINVAL, "it is there and is no file")
     put_whole(path, content, 0o755)
 

@@ -59,7 +59,7 @@ def newer_source(path: Path) -> Path | None:
     root = FOLDER.parents[2]
     if not (root / "Makefile").exists():
         return None
-    sources = [source for pattern in _BUILT_OF for source in root.glob(pattern)]
+    sources = [source for pattern in _BUILT_OF for source in root.glob(pattern) if source.is_file()]
     newest = max(sources, key=_changed_ns, default=path)
     return newest if _changed_ns(newest) > _changed_ns(path) else None
 

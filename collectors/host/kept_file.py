@@ -25,6 +25,20 @@ def keep_file(path: Path, content: bytes, folder_mode: int = 0o700) -> None:
     put_whole(path, content, 0o600)
 
 
+def is_stream(path: Path) -> bool:
+    """Whether an output is written to and never replaced: a device, a pipe, an open descriptor.
+
+    /dev/stdout is a link that leads to a file where the output is redirected: root would replace
+    the link itself, for everybody.
+    """
+    folder = os.path.realpath(path.parent)
+    return (
+        folder in ("/dev", "/dev/fd")
+        or folder.startswith("/proc/")
+        or (path.exists() and not path.is_file())
+    )
+
+
 def put_whole(path: Path, content: bytes, mode: int | None) -> None:
     """Put a file there with these permissions, or leave what is there; raises OSError.
 

@@ -28,7 +28,7 @@ from tlstax.probes.model import Level
 FOLDER: Final = "plans"
 TURNS_FOLDER: Final = "plan-turns"
 PLANS_MOST: Final = 64
-WAIT_S: Final = 60.0
+WAIT_S: Final = 20.0
 """For the plan of another process: that takes some seconds, and longer on a busy host."""
 _TURNS_HEX: Final = 2
 """Digits of a key that name its lock: 256 files that stay, as removing a lock file is a race."""

@@ -2,6 +2,7 @@
 """Finds the one process of a given name, unit, container or pod."""
 
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -116,8 +117,12 @@ def _command_line(process: Path) -> str:
         program, *arguments = _arguments(process) or [""]
     except OSError:
         return "ended"
-    told = [word for word in arguments if word.partition("=")[0] in _TELLING]
-    text = _printable(" ".join([program.partition(" ")[0], *told]))
+    told = []
+    for word, following in pairwise([*arguments, ""]):
+        if word.partition("=")[0] in _TELLING:
+            told += [word] if "=" in word else [word, following]
+    # Of each its first word: a title, or an argument quoted by mistake, goes on with what it likes.
+    text = _printable(" ".join(word.split()[0] for word in (program, *told) if word.strip()))
     return text if len(text) <= 100 else text[:97] + "..."
 
 

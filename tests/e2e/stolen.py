@@ -14,7 +14,7 @@ from tlstax.collectors.capture.schema import ProcessClock
 
 _HZ: Final = os.sysconf("SC_CLK_TCK")
 _TICK_NS: Final = 10**9 // _HZ
-"""What a count may lack, as the sum of all CPUs is told in whole ticks."""
+"""What a count may lack, as the sum of all CPUs is told in whole ticks; where any was counted."""
 _STEAL: Final = 8
 """Its word in a line of /proc/stat (proc_stat(5)), behind the name."""
 
@@ -27,4 +27,6 @@ def host_steal_ns() -> int:
 
 def forgiven_ns(rows: Iterable[ProcessClock], since_ns: int) -> int:
     """What these rows may have on the CPU without their clock, by what the host counted since."""
-    return min(sum(max(0, row.steal_ns) for row in rows), host_steal_ns() - since_ns + _TICK_NS)
+    counted_ns = host_steal_ns()
+    most_ns = counted_ns - since_ns + _TICK_NS if counted_ns else 0
+    return min(sum(max(0, row.steal_ns) for row in rows), most_ns)

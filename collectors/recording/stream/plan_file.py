@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.host.kept_file import put_whole
+from tlstax.collectors.host.kept_file import is_stream, put_whole
 from tlstax.collectors.placement.model import FunctionPlan, Plan, Site
 from tlstax.collectors.placement.plan_text import NoFitError, made_of, plain_of
 from tlstax.collectors.preflight.safety import Note, Safety
@@ -210,7 +210,7 @@ def write_plan_file(path: Path, text: str, overwrite: bool) -> None:
     if not overwrite:
         require_no_plan(path)
     try:
-        if path.exists() and not path.is_file():  # a device, such as /dev/stdout
+        if is_stream(path):
             path.write_text(text, encoding="utf-8")
         else:
             put_whole(path, text.encode(), None)

@@ -196,9 +196,9 @@ def run_ways(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ways:
     shares = [0.0]
     for path in folder.rglob("*.tlstax"):
         with CaptureReader.open(path) as reader:
-            rows = list(reader.rows(ProcessClock))
+            rows = [row for row in reader.rows(ProcessClock) if row.process_cpu_ns]
         spent_ns = sum(row.process_cpu_ns or 0 for row in rows)
-        shares.append(forgiven_ns(rows, stolen_before_ns) / max(spent_ns, 1))
+        shares += [forgiven_ns(rows, stolen_before_ns) / spent_ns] if rows else []
     return Ways(said, document, (folder / "matrix.html").read_text(), max(shares))
 
 

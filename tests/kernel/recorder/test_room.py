@@ -137,7 +137,10 @@ def maps_of(pid: int) -> list[dict[str, str]]:
     """What the kernel says of each map that a process holds open, by any number of descriptors."""
     found: dict[str, dict[str, str]] = {}
     for file in Path(f"/proc/{pid}/fdinfo").iterdir():
-        lines = file.read_text().splitlines()
+        try:
+            lines = file.read_text().splitlines()
+        except FileNotFoundError:  # it was closed just now
+            continue
         fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
         if "map_id" in fields:
             found[fields["map_id"]] = fields

@@ -70,6 +70,12 @@ def test_locks_of_a_library_have_the_advice_of_its_version(
     assert "Keep connections open" in text
 
 
+@pytest.mark.parametrize(("of_ten", "name"), [(9, "fetch_tax"), (3, "fetch_over_signature")])
+def test_of_an_unknown_version_the_condition_is_told(of_ten: int, name: str) -> None:
+    text = advice(by_library(fetching(of_ten), "OpenSSL 3", "unknown"), name)
+    assert "if it is OpenSSL 3.0 or 3.1" in text
+
+
 def test_no_rule_leaves_it_to_the_reader_which_library_it_is() -> None:
     assert not [rule.id for rule in rules() if "OpenSSL 3.0" in rule.advice]
 

@@ -73,6 +73,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(elf(ARM if "aarch64" in name else X86))
         os.utime(path, (at_s, at_s))
+    (root / "collectors/recorder/.#plan.c").symlink_to("an editor's lock")
     monkeypatch.setattr(executable, "FOLDER", built)
     return root
 
@@ -85,7 +86,7 @@ def test_one_that_was_built_before_its_sources_is_named(
     command = ["recorder", "--force", "--arch", machine, "--output", str(tmp_path / "written")]
     assert main(command) == 0
     said = capsys.readouterr().err
-    assert ("written is older than ledger.h, of which it is built" in said) == is_old
+    assert ("written is older than ledger.h, from which it is built" in said) == is_old
     assert (f"run `make recorder ARCH={machine}`" in said) == is_old
     (checkout / "Makefile").unlink()
     assert main(command) == 0

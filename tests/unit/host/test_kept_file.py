@@ -2,13 +2,15 @@
 """Files that are kept between runs: private, whole or not there, never through a link."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tlstax import cache_directory
 from tlstax.analysis.report.output import write
-from tlstax.collectors.host.kept_file import BYTES_MOST, keep_file, read_kept
+from tlstax.collectors.host.kept_file import BYTES_MOST, is_stream, keep_file, read_kept
 from tlstax.collectors.host.probe_costs import costs
 from tlstax.collectors.host.probe_costs.prices import HostCosts
 from tlstax.collectors.preflight import outcome_cache
@@ -101,3 +103,23 @@ def test_a_user_without_a_home_keeps_nothing(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(os, name, lambda: 54321)
     assert cache_directory().is_absolute()
     assert not cache_directory().exists()
+
+
+def test_an_open_output_is_no_file_to_replace(tmp_path: Path) -> None:
+    """/dev/stdout is a link to a file then, and root may replace what is in /dev."""
+    code = (
+        "import sys; from pathlib import Path; out = Path('/dev/stdout'); "
+        "from tlstax.collectors.host.kept_file import is_stream; "
+        "sys.exit(not (out.is_file() and is_stream(out)))"
+    )
+    with (tmp_path / "redirected").open("wb") as file:
+        assert (
+            subprocess.run([sys.executable, "-c", code], stdout=file, check=False).returncode == 0
+        )
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "redirected")
+    assert is_stream(Path("/dev/null"))
+    assert is_stream(Path(f"/proc/{os.getpid()}/fd/1"))
+    assert not is_stream(link)
+    assert not is_stream(tmp_path / "none")
+    assert is_stream(tmp_path), "a folder"

@@ -126,8 +126,8 @@ def test_one_that_dies_gives_way_to_the_next(planners: Planners) -> None:
 def test_nobody_waits_for_ever(planners: Planners) -> None:
     first = planners.start()
     planners.await_count("plans", 1)
-    second = planners.start(wait_s=ONLY_ONE_S)
     begun_s = time.monotonic()
+    second = planners.start(wait_s=ONLY_ONE_S)
     planners.await_count("plans", 2)
     assert time.monotonic() - begun_s > ONLY_ONE_S / 2
     planners.let_go()

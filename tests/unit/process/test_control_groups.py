@@ -137,10 +137,18 @@ def test_of_a_command_line_only_what_tells_servers_apart(proc: Path) -> None:
     with pytest.raises(TlstaxError) as caught:
         find_in_group(Group(), "mysqld", proc)
     assert "11 (/usr/sbin/mysqld --port=1, in" in caught.value.why
-    titled.write_text("/opt/mysqld --password=secret")
-    with pytest.raises(TlstaxError) as again:
-        find_in_group(Group(), "mysqld", proc)
-    assert "secret" not in caught.value.why + again.value.why
+    said = caught.value.why
+    for command in (
+        "/opt/mysqld --password=secret",
+        "/opt/mysqld\t--password=secret",
+        "/opt/mysqld\0--port=7 --password=secret\0--socket\0/run/a\0secret\0",
+    ):
+        titled.write_text(command)
+        with pytest.raises(TlstaxError) as caught:
+            find_in_group(Group(), "mysqld", proc)
+        said += caught.value.why
+    assert "/opt/mysqld --port=7 --socket /run/a, in" in said
+    assert "secret" not in said
 
 
 @pytest.mark.parametrize("command", ["attach -o x", "probes plan"])

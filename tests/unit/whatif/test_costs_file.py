@@ -28,6 +28,16 @@ def test_costs_that_cannot_be_written_leave_the_earlier_ones(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_link_to_costs_stays_a_link(tmp_path: Path) -> None:
+    """As does /dev/stdout, which leads to a file where the output is redirected."""
+    file, link = tmp_path / "costs.json", tmp_path / "link.json"
+    link.symlink_to(file)
+    for _ in range(2):
+        micro_costs.save(COSTS, link)
+    assert link.is_symlink()
+    assert micro_costs.load(file) == COSTS
+
+
 def test_costs_survive_a_file(tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
     micro_costs.save(COSTS, path)
