@@ -208,6 +208,26 @@ def otlp_address(text: str) -> str:
     return text
 
 
+def _require_program(pid: int) -> None:
+    """Raise TlstaxError (TARGET) for a process that never was, that has ended, or of the kernel."""
+    why = "there is no such process"
+    if os.path.exists(f"/proc/{pid}"):
+        try:
+            os.readlink(f"/proc/{pid}/exe")
+        except FileNotFoundError:
+            why = "it has no program: it has just ended, or it is a thread of the kernel"
+        except OSError:  # of another user: what is recorded of it is said later
+            return
+        else:
+            return
+    raise TlstaxError(
+        f"process {pid} cannot be recorded",
+        why,
+        "List processes with ps -e, or give --name, which waits for a server",
+        ExitCode.TARGET,
+    )
+
+
 def run(options: argparse.Namespace) -> int:
     """Record until SIGINT or SIGTERM."""
     if options.otlp_profiles and not options.raw:
@@ -219,13 +239,8 @@ def run(options: argparse.Namespace) -> int:
         )
     _refuse_with_all(options)
     group = _group(options)
-    if options.pid and not os.path.exists(f"/proc/{options.pid}"):
-        raise TlstaxError(
-            f"process {options.pid} cannot be recorded",
-            "there is no such process",
-            "List processes with ps -e, or give --name, which waits for a server",
-            ExitCode.TARGET,
-        )
+    if options.pid:
+        _require_program(options.pid)
     for name, value in _SMALL.items():
         os.environ.setdefault(name, value)
     stop = StopFlag()

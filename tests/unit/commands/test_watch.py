@@ -180,3 +180,16 @@ def test_a_process_that_never_was_leaves_no_data_set(
     (line,) = capsys.readouterr().err.splitlines()
     assert "there is no such process" in line
     assert not (tmp_path / "data").exists()
+
+
+def test_a_process_without_a_program_leaves_no_data_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that has ended and is still listed, as threads of the kernel are."""
+    with subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        command = ["watch", "--pid", str(ended.pid), "--output", str(tmp_path / "data")]
+        assert main(command) == ExitCode.TARGET
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "it has no program" in line
+    assert not (tmp_path / "data").exists()
