@@ -10,6 +10,8 @@ from tlstax.workloads.matrix.outline import outline
 from tlstax.workloads.matrix.recipe_file import bundled_recipes, find_recipe, load_recipe
 from tlstax.workloads.matrix.scale import SCALES, STARTS_MAX
 
+_DIGITS_MAX = 9
+
 
 def register(actions: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `list`, `show`, `run` and `resume` to the actions of `tlstax lab`."""
@@ -81,10 +83,9 @@ def _starts(text: str) -> int:
 
 def positive(text: str) -> int:
     """A whole number from 1, for argparse."""
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
 
 
 def names(text: str) -> tuple[str, ...]:

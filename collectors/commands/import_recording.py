@@ -76,7 +76,10 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 
 def _hz(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
     if not 0 < value <= 1_000_000:
         raise argparse.ArgumentTypeError("a frequency is more than 0 and at most 1,000,000")
     return value
