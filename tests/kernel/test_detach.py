@@ -105,9 +105,10 @@ def slowdown() -> float:
 
 
 @pytest.mark.timing
-def test_ready_and_detached_within_a_second(
+def test_ready_and_detached_within_two_seconds(
     start: Start, leftover: Leftover, tmp_path: Path
 ) -> None:
+    """About one on a slow processor, with all that `attach` does at its end; probes go first."""
     took_s, spent_s = [], []
     for attempt in range(ATTEMPTS):
         slower = slowdown()
@@ -125,8 +126,8 @@ def test_ready_and_detached_within_a_second(
         after = os.times()  # what the recorder and its children used
         used = after.children_user + after.children_system
         spent_s.append(used - spent.children_user - spent.children_system)
-    assert statistics.median(ready for ready, _ in took_s) < 1, took_s
-    assert statistics.median(gone for _, gone in took_s) < 1, took_s
+    assert statistics.median(ready for ready, _ in took_s) < 2, took_s
+    assert statistics.median(gone for _, gone in took_s) < 2, took_s
     assert statistics.median(spent_s) < 2, (
         "it computes that long to get ready, to record for 0.3 s and to end"
     )
