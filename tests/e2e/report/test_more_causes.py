@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Causes beside keys and round trips, injected into real servers: named, and silent without.
 
-Several loads on one server each. `make test-causes` runs the long ones, too; `make check-causes`
-has more strengths of each, and those that need servers of their own: a replica, dear passwords,
-the allocator.
+Several loads on one server each. `make test-causes` runs the long ones; `make check-causes` has
+more strengths of each, and those that need servers of their own: a replica, dear passwords, the
+allocator.
 """
 
 from contextlib import ExitStack
