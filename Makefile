@@ -57,11 +57,12 @@ PYTEST := $(BIN)/python -m pytest --no-header
 NEWER := $(BIN)/python tests/bench/crypto/newer_tool.py
 RUNGS := unit golden probes kernel truth e2e
 # Tests that compare durations (marked `timing`), or depend on what else runs (`alone`), have
-# the host to themselves; the others use every CPU, the long ones first.
-AT_ONCE := --numprocesses 3 --dist loadfile
+# the host to themselves; the others use every CPU, the long ones first. (xdist itself would begin
+# with files of many tests, so that one of few and long ones would be what all wait for.)
+AT_ONCE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # Verbose: each test that passes only alone is named.
 ONCE_MORE := -v --maxfail 5
-LONG_FIRST := e2e truth kernel probes golden unit
+LONG_FIRST := unit/test_dist.py e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke

@@ -101,10 +101,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers (an unknown one is an error), and keep mounts from the host."""
     if os.geteuid() == 0:
         mount_apart()
+    # Ignored where a shell started the tests in the background, or nohup did. So would be by what
+    # they start, and Ctrl-C and a lost terminal are what some of them test.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        # Inherited from a shell that started the tests in the background. So would be by what they
-        # start, and Ctrl-C is what some of them test.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     for line in (
         "root: loads BPF programs, attaches probes or makes namespaces",
         "needs(feature, ...): kernel features, by their names in tests/conftest.py",

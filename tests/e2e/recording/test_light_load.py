@@ -36,7 +36,8 @@ TIME_LEAST = 0.5
 COST_MOST = 0.07
 """Of a tenth of a CPU at least: the budget is 0.05, and a recording of 20 s may end in debt."""
 FLOOR_CPUS = 0.1
-TOO_LITTLE = ("2%", "1.5%", "1%", "0.5%")  # what does not pay for handshakes is the host's
+TOO_LITTLE = ("1%", "1.5%", "0.5%", "2%")
+"""What pays for dense windows and not for handshakes is the host's: likely ones first."""
 
 
 @dataclass(frozen=True)
@@ -168,10 +169,10 @@ def test_samples_only_are_samples_only(server: PrivateServer, tmp_path: Path) ->
             windows = list(reader.rows(Window))
         off = [row for row in windows if row.level in ("sample", "none")]
         print(f"{budget}: {len(off)} of {len(windows)} windows without probes")
-        if length_ns(off) > 0.5 * length_ns(windows):
+        if any(counts) and length_ns(off) > 0.5 * length_ns(windows):
             break
     else:
-        pytest.fail("each budget pays for handshakes here")
+        pytest.fail("each budget pays for handshakes, or for nothing, here")
     recorded = counts[next(at for at, count in enumerate(counts) if count) :]
     recorded = recorded[: int(0.8 * RECORDED_S / 0.1)]
     assert sum(count == 0 for count in recorded) > 0.3 * len(recorded)

@@ -98,7 +98,7 @@ def test_what_is_wrong_with_a_server_is_named_and_silent_when_it_is_mended(
         assert found(results, place, own) == {"cipher_in_software"}
 
 
-@pytest.mark.alone  # beside other tests clients wait for CPUs, too
+@pytest.mark.long  # beside other tests clients wait for CPUs, too
 def test_commands_in_parts_are_named_and_clients_that_think_are_not(lab_directory: Path) -> None:
     """Each waits 42 ms or so for each query; the directory beside them takes as long."""
     with ExitStack() as stack:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Triggers of `tlstax watch` on a real server: each fires at its own change of the clients.
 
-A minute is 10 s here, and of the minutes before two are enough.
+A minute is 5 s here, and of the minutes before two are enough.
 """
 
 import ssl
@@ -33,10 +33,10 @@ pytestmark = [pytest.mark.root, pytest.mark.needs("btf", "uprobes")]
 
 SHORT = """
 from tlstax.analysis.fleet.continuous import triggers
-triggers.MINUTE_NS, triggers.RECENT, triggers.BEFORE, triggers.BEFORE_LEAST = 10**10, 1, 30, 2
-triggers.CPU_LEAST_NS = 2 * 10**8
+triggers.MINUTE_NS, triggers.RECENT, triggers.BEFORE, triggers.BEFORE_LEAST = 5 * 10**9, 1, 30, 2
+triggers.CPU_LEAST_NS = 10**8
 """
-MINUTE_S, CALM, CALM_COUNT = 10, 4, 150
+MINUTE_S, CALM, CALM_COUNT = 5, 4, 150
 SLOW_CLIENTS, SLOW_S, FAILURES = 35, 0.4, 6
 MUTANT = "NO_ACCOUNT-1"
 """A ledger that has no account for every second new thread."""
