@@ -8,19 +8,23 @@ reads it like the file, and `tlstax import` finds names in it.
 import os
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError, cache_directory
 from tlstax.collectors.binary.rooted_files import open_regular
+from tlstax.collectors.host.kept_file import turn
 from tlstax.collectors.process.build_id import build_id_of
 
 FOLDER: Final = "images"
+TURNS_FOLDER: Final = "image-turns"
 IMAGES_MOST: Final = 512
 FILE_BYTES_MOST: Final = 4 << 30
 """Of a file with code; a server with its debugging sections has 2 GB."""
 _HEX: Final = frozenset("0123456789abcdef")
+_TURNS_HEX: Final = 2
+"""Digits of a build-id that name its lock: 256 files that stay, as removing one is a race."""
 
 
 def kept_image(build_id: str) -> Path | None:
@@ -84,6 +88,15 @@ def keep_image(build_id: str, write: Callable[[int], None]) -> Path:
             ExitCode.IO,
         ) from error
     return path
+
+
+def fetching_turn(build_id: str, wait_s: float) -> AbstractContextManager[bool]:
+    """Wait until no other process fetches that build: afterwards its image may be kept.
+
+    Whoever gets no turn in time fetches the file, too. Two builds whose ids begin alike share a
+    lock, and rarely wait for each other.
+    """
+    return turn(cache_directory() / TURNS_FOLDER / build_id[:_TURNS_HEX], wait_s)
 
 
 def _used_ns(path: Path) -> int:

@@ -9,6 +9,7 @@ of files are of a fixed list, links are only read, lengths are bounded, build-id
 import errno
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,12 @@ from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.capture.printable import visible
 from tlstax.collectors.host.probe_costs.costs import UnmeasuredError
-from tlstax.collectors.process.file_images import FILE_BYTES_MOST, keep_image, kept_image
+from tlstax.collectors.process.file_images import (
+    FILE_BYTES_MOST,
+    fetching_turn,
+    keep_image,
+    kept_image,
+)
 from tlstax.collectors.process.mappings import DELETED
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.frames import Frame, counted, record
@@ -41,6 +47,9 @@ _IMPOSSIBLE: Final = re.compile(r"[\0-\x1f\x7f]|(^|/)\.{0,2}(/|$)")
 """In the name of a text: what is no character of a path, and parts that lead elsewhere."""
 _LINK_NAME: Final = re.compile(r"proc/[0-9]{1,10}/(exe|root)", re.ASCII)
 _FACTS_BYTES_MOST: Final = 64 << 20
+WAIT_S: Final = 60.0
+"""For files that other processes fetch, in all: less than the recorder there waits for a request
+(answers.h)."""
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
@@ -79,12 +88,14 @@ class Image:
         build_ids = [_build_id(parts[0][0]) for parts in files.values()]
         if missing := sum(kept_image(each) is None for each in build_ids):
             tell(f"fetching {missing} of {len(files)} files of process {pid}, once for each build")
+        end_s = time.monotonic() + WAIT_S
         map_files = self.proc / str(pid) / "map_files"
         map_files.mkdir(parents=True)
         for parts, build_id in zip(files.values(), build_ids, strict=True):
             first, path = parts[0]
             named = self._named(path)
-            named.symlink_to(kept_image(build_id) or self._fetch(pid, first, build_id))
+            kept = kept_image(build_id)
+            named.symlink_to(kept or self._fetch_once(pid, first, build_id, end_s))
             for part, _ in parts:
                 (map_files / f"{part.start:x}-{part.end:x}").symlink_to(named)
 
@@ -153,6 +164,16 @@ class Image:
                 file.write(text)
         else:
             path.symlink_to(os.fsdecode(text))
+
+    def _fetch_once(self, pid: int, mapping: Any, build_id: str, end_s: float) -> Path:
+        """The same as `_fetch`: of processes that want the same build, one fetches it.
+
+        The others wait for it until `end_s`, then they fetch it, too.
+        """
+        if not build_id:
+            return self._fetch(pid, mapping, build_id)
+        with fetching_turn(build_id, max(0.0, end_s - time.monotonic())):
+            return kept_image(build_id) or self._fetch(pid, mapping, build_id)
 
     def _fetch(self, pid: int, mapping: Any, build_id: str) -> Path:
         """The image of a mapped file; of one without build-id it is kept with the facts only."""

@@ -43,13 +43,16 @@ def fact(name: str, text: bytes = b"x", kind: str = "FACT") -> Frame:
 
 
 def mapping(
-    path: bytes = b"/usr/lib/libssl.so.3", build_id: bytes = BUILD_ID, inode: int = 7
+    path: bytes = b"/usr/lib/libssl.so.3",
+    build_id: bytes = BUILD_ID,
+    inode: int = 7,
+    start: int = 0x1000,
 ) -> Frame:
     layout = NUMBERS.layout("mapping")
     whole = (ctypes.c_uint8 * 32).from_buffer_copy(build_id.ljust(32, b"\0"))
     entry = layout(
-        start=0x1000, end=0x2000, inode=inode, path_bytes=len(path), build_id_bytes=len(build_id),
-        build_id=whole,
+        start=start, end=start + 0x1000, inode=inode, path_bytes=len(path),
+        build_id_bytes=len(build_id), build_id=whole,
     )  # fmt: skip
     return Frame(NUMBERS.number("MAPPING"), bytes(entry) + path)
 
@@ -180,7 +183,7 @@ def test_files_that_are_not_what_was_asked_for(tmp_path: Path, answer: list[Fram
     with pytest.raises(TlstaxError, match="sent what no recorder sends"):
         add(image(tmp_path, [mapping()], answer))
     assert kept_image(BUILD_ID.hex()) is None
-    assert not any(path.is_file() for path in (tmp_path / "cache").rglob("*"))
+    assert not any(path.is_file() for path in (tmp_path / "cache/tlstax/images").rglob("*"))
 
 
 @pytest.mark.parametrize("path", [b"/..", b"", b"/x/", b"/a\0b"])
@@ -217,4 +220,4 @@ def test_a_line_that_is_cut_leaves_no_image(tmp_path: Path) -> None:
     made = Image(tmp_path / "image", cast(Connection, Cut([mapping()], [file(100)])))
     with pytest.raises(TlstaxError, match="cut"):
         add(made)
-    assert not any(path.is_file() for path in (tmp_path / "cache").rglob("*"))
+    assert not any(path.is_file() for path in (tmp_path / "cache/tlstax/images").rglob("*"))
