@@ -8,8 +8,8 @@ from pkgutil import resolve_name
 from typing import Any
 
 from tlstax import ExitCode, TlstaxError, __version__
+from tlstax.collectors.capture.files import no_temporary_folder
 from tlstax.collectors.capture.printable import complain, safe_streams
-from tlstax.collectors.capture.temporary_files import no_temporary_folder
 
 # In flow order. Only the chosen one is imported, so that `attach` stays small on a production host.
 COMMANDS = {

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from tlstax.collectors.capture.files import is_stream, put_whole
 from tlstax.collectors.capture.printable import harmless, output_error
 
 STANDARD_OUTPUT = "-"
@@ -27,20 +28,11 @@ def write(path: str, content: str | bytes) -> None:
     if not target.name:  # "", . and /
         number = errno.EISDIR if path else errno.ENOENT
         raise output_error(path or "to a file without a name", OSError(number, os.strerror(number)))
-    partial = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        # A device such as /dev/stdout cannot be replaced, only written to.
-        if target.exists() and not target.is_file():
+        if is_stream(target):
             target.write_bytes(data)
-            return
-        partial.unlink(missing_ok=True)  # of a process that was killed, or a link of a stranger
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(partial, flags, 0o666), "wb") as file:
-                file.write(data)
-            partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
+        else:
+            put_whole(target, data, mode=None)
     except OSError as error:
         raise output_error(path, error) from error
 

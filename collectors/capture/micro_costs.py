@@ -6,13 +6,13 @@ that median. Stored as JSON, so that costs measured on one host can be used on a
 """
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.files import is_stream, put_whole
 
 VERSION: Final = 2
 _LENGTH_MOST: Final = 1 << 24  # characters: /dev/zero has no end
@@ -83,17 +83,10 @@ def save(costs: MicroCosts, path: Path) -> None:
     """Write as JSON, or leave what is there. Raises TlstaxError (IO)."""
     try:
         text = json.dumps({"version": VERSION, **asdict(costs)}, indent=1)
-        if path.is_symlink() or (path.exists() and not path.is_file()):  # such as /dev/stdout
+        if path.is_symlink() or is_stream(path):
             path.write_text(text + "\n", encoding="utf-8")
-            return
-        scratch = path.with_name(f".tlstax-costs.{os.getpid()}")
-        scratch.unlink(missing_ok=True)  # of a process that was killed
-        try:
-            with scratch.open("x", encoding="utf-8") as file:
-                file.write(text + "\n")
-            scratch.replace(path)
-        finally:
-            scratch.unlink(missing_ok=True)
+        else:
+            put_whole(path, f"{text}\n".encode(), mode=None)
     except OSError as error:
         raise TlstaxError(
             f"cannot write {path}", str(error.strerror), "Choose another file", ExitCode.IO

@@ -20,9 +20,9 @@ import sys
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.files import is_stream, put_whole
 from tlstax.collectors.capture.printable import complain
 from tlstax.collectors.host.executable import MACHINES, machine_of, newer_source, recorder_path
-from tlstax.collectors.host.kept_file import is_stream, put_whole
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

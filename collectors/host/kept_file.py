@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from tlstax.collectors.capture.files import put_whole
+
 BYTES_MOST: Final = 1 << 26
 _LOOK_AGAIN_S: Final = 0.05
 
@@ -23,38 +25,6 @@ def keep_file(path: Path, content: bytes, folder_mode: int = 0o700) -> None:
     """
     path.parent.mkdir(mode=folder_mode, parents=True, exist_ok=True)
     put_whole(path, content, 0o600)
-
-
-def is_stream(path: Path) -> bool:
-    """Whether an output is written to and never replaced: a device, a pipe, an open descriptor.
-
-    /dev/stdout is a link that leads to a file where the output is redirected: root would replace
-    the link itself, for everybody.
-    """
-    folder = os.path.realpath(path.parent)
-    return (
-        folder in ("/dev", "/dev/fd")
-        or folder.startswith("/proc/")
-        or (path.exists() and not path.is_file())
-    )
-
-
-def put_whole(path: Path, content: bytes, mode: int | None) -> None:
-    """Put a file there with these permissions, or leave what is there; raises OSError.
-
-    `mode`: None for those of any new file of this user (umask).
-    """
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    scratch.unlink(missing_ok=True)  # of a process that was killed
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        with open(os.open(scratch, flags, 0o666 if mode is None else 0o600), "wb") as file:
-            file.write(content)
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def read_kept(path: Path) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.host.kept_file import is_stream, put_whole
+from tlstax.collectors.capture.files import is_stream, put_whole
 from tlstax.collectors.placement.model import FunctionPlan, Plan, Site
 from tlstax.collectors.placement.plan_text import NoFitError, made_of, plain_of
 from tlstax.collectors.preflight.safety import Note, Safety

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.host.kept_file import put_whole
+from tlstax.collectors.capture.files import put_whole
 from tlstax.collectors.process.mappings import PROC
 from tlstax.collectors.unwinding.layout_cache import Placed
 from tlstax.collectors.unwinding.process_tables import (

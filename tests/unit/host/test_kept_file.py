@@ -10,7 +10,8 @@ import pytest
 
 from tlstax import cache_directory
 from tlstax.analysis.report.output import write
-from tlstax.collectors.host.kept_file import BYTES_MOST, is_stream, keep_file, read_kept
+from tlstax.collectors.capture.files import is_stream
+from tlstax.collectors.host.kept_file import BYTES_MOST, keep_file, read_kept
 from tlstax.collectors.host.probe_costs import costs
 from tlstax.collectors.host.probe_costs.prices import HostCosts
 from tlstax.collectors.preflight import outcome_cache
@@ -62,6 +63,13 @@ def test_no_link_of_a_stranger_is_followed(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["kept", "report.html", "victim"]
 
 
+def test_a_report_to_an_open_output_is_written_into_it(tmp_path: Path) -> None:
+    """As to /dev/stdout, a link that root would replace for everybody."""
+    with (tmp_path / "redirected").open("wb") as file:
+        write(f"/proc/self/fd/{file.fileno()}", "report")
+    assert (tmp_path / "redirected").read_bytes() == b"report"
+
+
 @pytest.mark.parametrize("what", ["pipe", "link", "folder", "stranger's", "writable", "endless"])
 def test_what_others_may_have_put_there_is_not_read(what: str, tmp_path: Path) -> None:
     """A cache that XDG_CACHE_HOME names may be in a folder of another user."""
@@ -109,7 +117,7 @@ def test_an_open_output_is_no_file_to_replace(tmp_path: Path) -> None:
     """/dev/stdout is a link to a file then, and root may replace what is in /dev."""
     code = (
         "import sys; from pathlib import Path; out = Path('/dev/stdout'); "
-        "from tlstax.collectors.host.kept_file import is_stream; "
+        "from tlstax.collectors.capture.files import is_stream; "
         "sys.exit(not (out.is_file() and is_stream(out)))"
     )
     with (tmp_path / "redirected").open("wb") as file:
