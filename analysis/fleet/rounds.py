@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.capture.printable import visible
+from tlstax.collectors.capture.printable import WARNING, visible
 
 PROGRAM: Final = (sys.executable, "-m", "tlstax")
 PATIENCE_S: Final = 300.0
@@ -28,7 +28,7 @@ PATIENCE_S: Final = 300.0
 _END_S: Final = 30.0
 """After an interrupt: a recording ends in order, or a login is given up."""
 _STEP_S: Final = 0.1
-_SAID_BYTES: Final = 4000
+_SAID_BYTES: Final = 16_000
 _NAME_MOST: Final = 50
 """Letters of a host in the name of its capture: a file's name has 255 bytes at most."""
 
@@ -53,6 +53,8 @@ class Outcome(NamedTuple):
     capture: Path
     why: str
     """Why it was not recorded, or in part only, if it has a capture; '': it was, to its end."""
+    warnings: Sequence[str] = ()
+    """What was said of it that is no reason."""
 
 
 @dataclass(frozen=True)
@@ -196,13 +198,15 @@ def _outcome(one: _Running) -> Outcome:
             size += said.write(b"\nit took too long\n")
         said.seek(max(0, size - _SAID_BYTES))
         lines = said.read().decode("utf-8", "replace").strip().splitlines()
+    warnings = [visible(line) for line in lines if line.startswith(WARNING)]
+    lines = [line for line in lines if not line.startswith(WARNING)]
     why = ""
     if one.process.returncode or not one.capture.exists():
         last = visible(lines[-1].removeprefix("tlstax: ")) if lines else ""
         # What it says of the capture's place is for those who keep it.
         last = last.partition(f". {visible(str(one.capture))} is complete")[0]
         why = last or f"it ended with status {one.process.returncode}"
-    return Outcome(one.host, one.capture, why)
+    return Outcome(one.host, one.capture, why, warnings)
 
 
 def _refuse(path: Path, why: str) -> TlstaxError:

@@ -23,6 +23,8 @@ _UNSAFE: Final = (
     *((0x00, 0x08), (0x0B, 0x1F), (0x7F, 0x9F), (0x061C, 0x061C), (0x200E, 0x200F)),
     *((0x2028, 0x202E), (0x2066, 0x2069), (0xD800, 0xDFFF)),
 )
+WARNING: Final = "tlstax: warning: "
+"""Begins a line of `warn`: so a command that runs others finds it among theirs."""
 # A table: compiling a pattern of them would be part of each start.
 _REPLACED: Final = {code: "\ufffd" for first, last in _UNSAFE for code in range(first, last + 1)}
 
@@ -128,6 +130,11 @@ def complain(text: str) -> None:
     """Print one line about a failure of the command to standard error."""
     line = f"tlstax: {harmless(text)}".replace("\n", " ")
     print(line, file=cast(TextIO, SafeStream(sys.stderr, is_error=True)), flush=True)
+
+
+def warn(text: str) -> None:
+    """Print one line to standard error about what the user should see to; the command goes on."""
+    complain(f"warning: {text}")
 
 
 def with_controls(stream: TextIO) -> TextIO:

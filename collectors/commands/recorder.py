@@ -21,8 +21,8 @@ from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.files import is_stream, put_whole
-from tlstax.collectors.capture.printable import complain
-from tlstax.collectors.host.executable import MACHINES, machine_of, newer_source, recorder_path
+from tlstax.collectors.capture.printable import warn
+from tlstax.collectors.host.executable import MACHINES, age_warning, machine_of, recorder_path
 
 
 def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -64,11 +64,8 @@ def run(options: argparse.Namespace) -> int:
         raise _unwritable(
             options.output, reason, "choose another directory", ExitCode.IO
         ) from error
-    if newer := newer_source(source):
-        complain(
-            f"{options.output} is older than {newer.name}, from which it is built: run "
-            f"`make recorder ARCH={machine_of(source)}`, then this command again with --force"
-        )
+    if warning := age_warning(source, str(options.output)):
+        warn(f"{warning} with --force")
     print(
         f"{options.output}: {len(content)} bytes, for {machine_of(source)}, "
         f"sha256:{hashlib.sha256(content).hexdigest()}",

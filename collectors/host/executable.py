@@ -51,7 +51,18 @@ def machine_of(path: Path) -> str:
     return _ELF_MACHINES.get(int.from_bytes(header[18:20], "little"), "")
 
 
-def newer_source(path: Path) -> Path | None:
+def age_warning(path: Path, called: str) -> str:
+    """What to say of an executable of FOLDER that is older than its sources; "" if it is not."""
+    newer = _newer_source(path)
+    if newer is None:
+        return ""
+    return (
+        f"{called} is older than {newer.name}, from which it is built: run "
+        f"`make recorder ARCH={machine_of(path)}`, then this command again"
+    )
+
+
+def _newer_source(path: Path) -> Path | None:
     """What an executable of FOLDER was built without: the newest source that is newer than it.
 
     None in an installed package, whose files have the times of its installation.

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import IO, Final
 
 from tlstax import ExitCode, TlstaxError, __version__
-from tlstax.collectors.capture.printable import visible
-from tlstax.collectors.host.executable import MACHINES, recorder_path
+from tlstax.collectors.capture.printable import visible, warn
+from tlstax.collectors.host.executable import MACHINES, age_warning, recorder_path
 from tlstax.collectors.recording.stream.definition import definition
 from tlstax.collectors.recording.stream.frames import Frame, Reading, read_frames, record
 from tlstax.collectors.remote.destination import Destination
@@ -51,16 +51,24 @@ class OtherMachineError(TlstaxError):
 def connect(destination: Destination) -> "Connection":
     """A connection with the recorder for that host: this host's own is tried first.
 
-    Raises TlstaxError (HOST).
+    The user is told of one that is older than its sources. Raises TlstaxError (HOST).
     """
     if destination.recorder:  # for whatever machine that is
         return Connection(destination, None)
     try:
-        return Connection(destination, recorder_path(), os.uname().machine)
+        return _with_copy(destination, os.uname().machine)
     except OtherMachineError as other:
         if other.machine not in MACHINES:
             raise
-        return Connection(destination, recorder_path(other.machine), other.machine)
+        return _with_copy(destination, other.machine)
+
+
+def _with_copy(destination: Destination, machine: str) -> "Connection":
+    path = recorder_path(machine)
+    made = Connection(destination, path, machine)
+    if warning := age_warning(path, f"the recorder for {machine}"):
+        warn(warning)
+    return made
 
 
 class Connection:

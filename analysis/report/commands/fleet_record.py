@@ -72,13 +72,16 @@ def run(options: argparse.Namespace) -> int:
         *(_usable(hosts), words, options.for_s),
         *(options.parallel, options.per_cluster, options.jitter),
     )
-    into = IntoDataSet(options.data)
+    into, warned = IntoDataSet(options.data), set[str]()
     tally = _Tally(into)
     with _folder(options.keep, into) as folder, _Interrupts() as interrupts:
         for outcome in rounds.record(
             wanted, folder, lambda: interrupts.requested or into.is_given_up
         ):
             print(f"{outcome.host.plain_name}: {tally.take(outcome)}", flush=True)
+            for warning in sorted({*outcome.warnings} - warned):  # of all such hosts
+                print(warning, file=sys.stderr)
+            warned.update(outcome.warnings)
             if not options.keep and not into.holds(outcome.capture):
                 outcome.capture.unlink(missing_ok=True)
         for host in into.add_again():
