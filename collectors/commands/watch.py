@@ -37,6 +37,7 @@ from tlstax.collectors.commands.options import (
 )
 from tlstax.collectors.commands.stop_flag import StopFlag
 from tlstax.collectors.process.control_groups import ID_LEAST, Group
+from tlstax.collectors.process.target import no_program
 from tlstax.collectors.watching.outlet import Outlet, Watched
 from tlstax.collectors.watching.outlets import Outlets
 from tlstax.collectors.watching.raw_captures import RawCaptures, remove_before
@@ -215,7 +216,7 @@ def _require_program(pid: int) -> None:
         try:
             os.readlink(f"/proc/{pid}/exe")
         except FileNotFoundError:
-            why = "it has no program: it has just ended, or it is a thread of the kernel"
+            why = no_program()
         except OSError:  # of another user: what is recorded of it is said later
             return
         else:

@@ -119,11 +119,15 @@ def _read_program(pid: int, name: str, proc: Path) -> tuple[str, str]:
         ) from None
     except FileNotFoundError:
         if (proc / str(pid)).exists():
-            why = f"{name} is a kernel thread and has no program"
-            raise _no_target(pid, why, "Name a server process") from None
+            raise _no_target(pid, no_program(name), "Name a server process") from None
         raise _gone(pid) from None
     except ProcessLookupError:
         raise _gone(pid) from None
+
+
+def no_program(name: str = "it") -> str:
+    """Why nothing can be measured in a process that /proc lists without a program."""
+    return f"{name} has no program: it has just ended, or it is a kernel thread"
 
 
 def still_runs(target: Target) -> bool:

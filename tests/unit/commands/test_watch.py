@@ -14,6 +14,7 @@ from tlstax.__main__ import build_parser, main
 from tlstax.analysis.report.commands.watch_sinks import Sinks
 from tlstax.collectors.commands import watch
 from tlstax.collectors.commands.watch import address, every, keep, raw_folder
+from tlstax.collectors.process.target import no_program
 
 
 @pytest.mark.parametrize(
@@ -191,5 +192,5 @@ def test_a_process_without_a_program_leaves_no_data_set(
         command = ["watch", "--pid", str(ended.pid), "--output", str(tmp_path / "data")]
         assert main(command) == ExitCode.TARGET
     (line,) = capsys.readouterr().err.splitlines()
-    assert "it has no program" in line
+    assert no_program() in line, "the words of `tlstax attach`"
     assert not (tmp_path / "data").exists()

@@ -16,7 +16,7 @@ from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.host.child import run_in_child
 from tlstax.collectors.process.find_process import find_by_name
 from tlstax.collectors.process.mappings import open_mapped, read_maps
-from tlstax.collectors.process.target import Target, open_target, require_64_bit
+from tlstax.collectors.process.target import Target, no_program, open_target, require_64_bit
 
 Compile = Callable[..., Path]
 WAITING = """
@@ -67,6 +67,7 @@ def test_what_is_no_target(spawn: Callable[..., "subprocess.Popen[bytes]"]) -> N
 
 @pytest.mark.root
 def test_a_kernel_thread_is_no_target() -> None:
+    assert refusal(2).why == no_program("kthreadd")
     assert "kernel thread" in refusal(2).why
 
 
