@@ -10,6 +10,7 @@ working directory.
 """
 
 import datetime
+import errno
 import ipaddress
 import os
 from collections.abc import Mapping
@@ -160,8 +161,7 @@ def _write_set(directory: Path, contents: Mapping[Path, bytes]) -> None:
     try:
         for path, data in contents.items():
             write_private(scratch[path], data, replace=True)
-        for path, written in scratch.items():
-            written.replace(path)
+        _put_in_place(scratch)
     except BaseException:
         for written in scratch.values():
             written.unlink(missing_ok=True)
@@ -169,6 +169,34 @@ def _write_set(directory: Path, contents: Mapping[Path, bytes]) -> None:
             with suppress(OSError):  # it has files by now
                 directory.rmdir()
         raise
+
+
+def _put_in_place(scratch: Mapping[Path, Path]) -> None:
+    """Rename each written file to its place, or leave those that are there. Raises OSError.
+
+    Earlier files are set aside before the first new one is put there, so a set is never mixed: if
+    the process is killed meanwhile, files are missing, and `.NAME.PID.old` has the earlier ones.
+    """
+    former = {path: written.with_name(f"{written.name}.old") for path, written in scratch.items()}
+    for path, old in former.items():
+        if path.is_dir() and not path.is_symlink():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        old.unlink(missing_ok=True)  # of a process that was killed
+    try:
+        for path, old in former.items():
+            if os.path.lexists(path):
+                path.rename(old)
+        for path, written in scratch.items():
+            written.rename(path)
+    except BaseException:
+        for path, old in former.items():
+            if not os.path.lexists(scratch[path]):  # it is in its place
+                path.unlink(missing_ok=True)
+            if os.path.lexists(old):
+                old.rename(path)
+        raise
+    for old in former.values():
+        old.unlink(missing_ok=True)
 
 
 def write_private(path: Path, data: bytes, *, replace: bool = False) -> None:

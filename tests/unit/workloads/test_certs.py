@@ -5,6 +5,7 @@ import errno
 import os
 import stat
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,46 @@ def test_a_full_disk_leaves_what_was_there(
     assert {path.name: path.read_bytes() for path in directory.glob("*")} == before
     assert not list(directory.glob(".*"))
     assert directory.exists() == force
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+@pytest.mark.parametrize("failing", ["server-key.pem", "cacert.pem"])
+def test_a_file_that_cannot_be_put_in_its_place_leaves_the_whole_set(
+    is_new: bool, failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A certificate of one set with the key of another stops a server at its next start."""
+    directory = tmp_path / "certs"
+    if not is_new:
+        generate(directory, KeyKind.parse("ec:p256"))
+    before = {path.name: path.read_bytes() for path in directory.glob("*")}
+
+    def refused(rename: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
+        def rename_or_fail(path: Path, target: Path) -> Path:
+            if target.name == failing and not path.name.endswith(".old"):
+                raise OSError(errno.EIO, "Input/output error", str(target))
+            return rename(path, target)
+
+        return rename_or_fail
+
+    for how in ("rename", "replace"):
+        monkeypatch.setattr(Path, how, refused(getattr(Path, how)))
+    with pytest.raises(TlstaxError, match="Input/output error"):
+        generate(directory, KeyKind.parse("ec:p256"), force=True)
+    assert {path.name: path.read_bytes() for path in directory.glob("*")} == before
+    assert not list(directory.glob(".*"))
+
+
+@pytest.mark.parametrize("name", ["ca.pem", "server-key.pem"])
+def test_a_folder_in_the_place_of_a_file_leaves_the_whole_set(name: str, tmp_path: Path) -> None:
+    made = generate(tmp_path, KeyKind.parse("ec:p256"))
+    (tmp_path / name).unlink()
+    (tmp_path / name).mkdir()
+    before = {path.name: path.read_bytes() for path in made.files if path.is_file()}
+    with pytest.raises(TlstaxError, match=f"cannot write .*{name}: Is a directory"):
+        generate(tmp_path, KeyKind.parse("ec:p256"), force=True)
+    assert {path.name: path.read_bytes() for path in made.files if path.is_file()} == before
+    assert (tmp_path / name).is_dir()
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
