@@ -20,6 +20,7 @@ from types import FrameType
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.order_statistics import LEAST_UNITS
+from tlstax.collectors.capture.printable import whole_number
 from tlstax.workloads.canary import Access, Summary, measure, summarize
 
 RATE_LEAST, RATE_MOST, RATE = 1.0, 5.0, 2.0
@@ -116,11 +117,12 @@ def place_of(server: str | None) -> tuple[str | None, int | None]:
     if server.count(":") == 1 or "]:" in server:  # else an IPv6 address, or no port
         host, colon, port = server.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+    number = whole_number(port) or 0
+    if colon and not 0 < number < 65536:
         raise _usage("--server", f"'{port}' is no port")
     if not host:
         raise _usage("--server", f"'{server}' has no host")
-    return host, int(port) if port else None
+    return host, number or None
 
 
 def _usage(option: str, why: str) -> TlstaxError:

@@ -5,6 +5,7 @@ import argparse
 from pathlib import Path
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.printable import whole_number
 from tlstax.workloads.matrix import runner
 from tlstax.workloads.matrix.outline import outline
 from tlstax.workloads.matrix.recipe_file import bundled_recipes, find_recipe, load_recipe
@@ -83,9 +84,10 @@ def _starts(text: str) -> int:
 
 def positive(text: str) -> int:
     """A whole number from 1, for argparse."""
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and int(text)):
+    number = whole_number(text, _DIGITS_MAX)
+    if not number:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
+    return number
 
 
 def names(text: str) -> tuple[str, ...]:

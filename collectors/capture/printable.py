@@ -39,6 +39,15 @@ def harmless(text: str) -> str:
     return text.translate(_REPLACED)
 
 
+def whole_number(text: str, digits_most: int = 18) -> int | None:
+    """The number that a text of unknown origin is: ASCII digits, and not too many; else None.
+
+    str.isdigit() is also true of '²', of which int() makes no number.
+    """
+    is_number = text.isascii() and text.isdigit() and len(text) <= digits_most
+    return int(text) if is_number else None
+
+
 def output_error(where: str, error: OSError) -> TlstaxError:
     """The error (IO) for output that cannot be written."""
     return TlstaxError(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.printable import whole_number
 from tlstax.collectors.commands.options import (
     NO_BUDGET,
     accept_option,
@@ -157,16 +158,18 @@ def level(text: str) -> Level:
 
 def thread_count(text: str) -> int:
     """A number of threads from 1 to ROOM_MOST."""
-    if not text.isdigit() or not 1 <= int(text) <= ROOM_MOST:
+    number = whole_number(text) or 0
+    if not 1 <= number <= ROOM_MOST:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {ROOM_MOST}")
-    return int(text)
+    return number
 
 
 def sample_hz(text: str) -> int:
     """A sampling rate from 0 to 999."""
-    if not text.isdigit() or int(text) > 999:
+    number = whole_number(text, 3)
+    if number is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 999")
-    return int(text)
+    return number
 
 
 def budget_share(options: argparse.Namespace) -> float | None:
@@ -301,4 +304,5 @@ def refuse_contradictions(options: argparse.Namespace) -> None:
 
 def _client_pid(text: str) -> int:
     """The process that `--client` names."""
-    return int(text) if text.isdigit() else find_by_name(text)
+    pid = whole_number(text)
+    return find_by_name(text) if pid is None else pid

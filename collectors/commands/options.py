@@ -5,6 +5,7 @@ import argparse
 from collections.abc import Callable
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.printable import whole_number
 from tlstax.collectors.process.control_groups import ID_LEAST, UID_LEAST, Group
 from tlstax.collectors.process.find_process import find_in_group
 from tlstax.probes.primitives import parse_names
@@ -149,13 +150,13 @@ def networks(text: str) -> tuple[int, int]:
     """Bits of IPv4 and IPv6 addresses of `24` or `24,48`."""
     bits, comma, bits6 = text.partition(",")
     bits6 = bits6 if comma else str(DEFAULT_BITS6)
-    is_number = all(one.isascii() and one.isdigit() and len(one) < 4 for one in (bits, bits6))
-    if not is_number or not (1 <= int(bits) <= 32 and 1 <= int(bits6) <= 128):
+    bits_count, bits6_count = whole_number(bits) or 0, whole_number(bits6) or 0
+    if not (1 <= bits_count <= 32 and 1 <= bits6_count <= 128):
         raise argparse.ArgumentTypeError(
             f"{text!r} is not 1 to 32 bits of an IPv4 address, or these and 1 to 128 of an IPv6 "
             "one, such as 24,48"
         )
-    return int(bits), int(bits6)
+    return bits_count, bits6_count
 
 
 def budget(text: str) -> float:

@@ -18,6 +18,7 @@ from typing import Final
 
 from tlstax import ExitCode, TlstaxError, __version__
 from tlstax.collectors.capture import schema
+from tlstax.collectors.capture.printable import whole_number
 from tlstax.collectors.capture.writer import write_whole
 from tlstax.collectors.sources.pmp.snapshots import KINDS, Snapshot, count_kinds, take, to_rows
 from tlstax.collectors.sources.pmp.text import parse
@@ -61,9 +62,10 @@ def register(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def _count(text: str) -> int:
     """A whole number from 1 to 1000."""
-    if not text.isdigit() or not 1 <= int(text) <= 1000:
+    number = whole_number(text) or 0
+    if not 1 <= number <= 1000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1000")
-    return int(text)
+    return number
 
 
 def run(options: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.capture_file import require_place
+from tlstax.collectors.capture.printable import whole_number
 from tlstax.collectors.commands.attach_request import budget_share, warn_of_functions
 from tlstax.collectors.commands.attach_several import (
     Failures,
@@ -76,8 +77,9 @@ def _plan_clients(
     asked = replace(of_server.of_client(), level=level)
     made: list[RemotePlan] = []
     for text in options.client:
-        is_pid = text.isascii() and text.isdigit() and len(text) < 10
-        pid = int(text) if is_pid else find(open_image(), replace(asked, name=text))
+        pid = whole_number(text, 9)
+        if pid is None:
+            pid = find(open_image(), replace(asked, name=text))
         if pid in (server, *(one.target.pid for one in made)):
             raise given_twice(pid)
         image, tell = open_image(), _teller_of(pid)

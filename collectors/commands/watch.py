@@ -26,6 +26,7 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.printable import whole_number
 from tlstax.collectors.capture.schema import Meta
 from tlstax.collectors.commands.options import (
     NO_BUDGET,
@@ -167,7 +168,7 @@ def every(text: str) -> int:
 def keep(text: str) -> float:
     """Seconds of `48h` or `30d`: two hours to ten years."""
     number, unit = text[:-1], text[-1:]
-    seconds = int(number) * _UNITS_S.get(unit, 0) if number.isdigit() and len(number) < 6 else 0
+    seconds = (whole_number(number) or 0) * _UNITS_S.get(unit, 0)
     if not 2 * 3600 <= seconds <= 3650 * _DAY_S:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time from 2h to 3650d")
     return seconds
@@ -177,7 +178,7 @@ def raw_bytes(text: str) -> int:
     """Bytes of `500M` or `2G`: 8 MB to 1 TB, or 0."""
     number, unit = text[:-1], text[-1:]
     shift = {"M": 20, "G": 30}.get(unit, 0)
-    size = int(number) << shift if shift and number.isdigit() and len(number) < 7 else 0
+    size = (whole_number(number) or 0) << shift if shift else 0
     if text != "0" and not 8 << 20 <= size <= 1 << 40:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size from 8M to 1024G, or 0")
     return size
@@ -187,9 +188,10 @@ def address(text: str) -> tuple[str, int]:
     """Host and port of `9917`, `:9917`, `192.0.2.7:9917` or `[::1]:9917`."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or _LOOPBACK
-    if not port.isdigit() or int(port) > 65535:
+    number = whole_number(port)
+    if number is None or number > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not an address such as 127.0.0.1:9917")
-    return host, int(port)
+    return host, number
 
 
 def otlp_address(text: str) -> str:

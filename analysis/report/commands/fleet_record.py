@@ -22,6 +22,7 @@ from tlstax.analysis.fleet.rounds import Host, Outcome, Round
 from tlstax.analysis.fleet.store import parquet_files
 from tlstax.analysis.report.commands.fleet_options import add_command
 from tlstax.analysis.report.commands.into_data_set import IntoDataSet
+from tlstax.collectors.capture.printable import whole_number
 
 _UNITS_S: Final = {"s": 1, "m": 60}
 _MOST: Final = 1000
@@ -50,16 +51,17 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
 
 
 def _seconds(text: str) -> float:
-    number, unit = text[:-1], text[-1:]
-    if not number.isdigit() or len(number) > 5 or unit not in _UNITS_S:
+    number, unit = whole_number(text[:-1], 5), text[-1:]
+    if number is None or unit not in _UNITS_S:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 30s or 5m")
-    return float(int(number) * _UNITS_S[unit])
+    return float(number * _UNITS_S[unit])
 
 
 def _count(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text[:9]) <= _MOST:
+    number = whole_number(text) or 0
+    if not 1 <= number <= _MOST:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {_MOST}")
-    return int(text)
+    return number
 
 
 def run(options: argparse.Namespace) -> int:

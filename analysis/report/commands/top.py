@@ -35,6 +35,7 @@ from tlstax.analysis.report.commands.top_recording import Attached, found_by, re
 from tlstax.analysis.report.live import screen as top_screen
 from tlstax.analysis.report.live.feed import Feed
 from tlstax.analysis.report.live.terminal import LiveScreen, PlainOutput
+from tlstax.collectors.capture.printable import whole_number
 from tlstax.collectors.capture.reader import CaptureReader
 from tlstax.collectors.capture.schema import Frame
 
@@ -103,9 +104,10 @@ def register(
 
 
 def _count(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
-    return int(text)
+    number = whole_number(text) or 0
+    if not 1 <= number <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 1,000,000")
+    return number
 
 
 def _seconds(text: str) -> float:
@@ -129,7 +131,7 @@ def run(options: argparse.Namespace) -> int:
             "Give PID, CAPTURE, or --name, --unit, --container or --pod",
             ExitCode.USAGE,
         )
-    captures = [Path(target) for target in targets if not target.isdigit()]
+    captures = [Path(target) for target in targets if whole_number(target) is None]
     _refuse_captures(options, captures)
     with _stop_on_signals():
         if len(targets) > 1 or options.all or any(map(os.path.isdir, captures)):

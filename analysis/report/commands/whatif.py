@@ -39,6 +39,7 @@ from tlstax.analysis.whatif.summary import Scenario
 from tlstax.collectors.capture import micro_costs
 from tlstax.collectors.capture.ciphers import SUITES
 from tlstax.collectors.capture.micro_costs import Measure, MicroCosts
+from tlstax.collectors.capture.printable import whole_number
 from tlstax.collectors.capture.reader import CaptureReader
 
 SIGNATURES: Final = ("rsa:2048", "rsa:3072", "rsa:4096", "ec:p256", "ec:p384", "ed25519")
@@ -122,9 +123,10 @@ def share(text: str) -> float:
 
 def queries(text: str) -> int:
     """A number of queries as an argument. Raises ArgumentTypeError."""
-    if not text.isdigit() or not 1 <= int(text) <= 1_000_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of queries from 1 on")
-    return int(text)
+    number = whole_number(text) or 0
+    if not 1 <= number <= 1_000_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of queries from 1 to 1,000,000")
+    return number
 
 
 def run(options: argparse.Namespace) -> int:
