@@ -29,6 +29,7 @@ from tlstax.analysis.statistics.units import Floats
 from tlstax.analysis.whatif.forecast import COLD, RECORDING, Draws, State, draw
 from tlstax.collectors.capture.ciphers import SUITES, bulk_cipher
 from tlstax.collectors.capture.micro_costs import Cost, RecordCosts
+from tlstax.collectors.capture.printable import whole_number
 
 RECORD_BYTES: Final = 16384
 """The most that a TLS record holds."""
@@ -144,8 +145,9 @@ def _grown(side: RecordingSelection, name: str, *, by_driver: bool) -> float:
     readings: dict[int | None, list[tuple[int, float]]] = {}
     runs = {run.run_id for run in side.group.runs}
     for row in side.tables.status:
-        if row.name == name and row.value.isdigit() and (row.run_id in runs or not by_driver):
-            readings.setdefault(row.run_id, []).append((row.time_ns, float(row.value)))
+        value = whole_number(row.value, 20) if row.name == name else None
+        if value is not None and (row.run_id in runs or not by_driver):
+            readings.setdefault(row.run_id, []).append((row.time_ns, float(value)))
     grown = 0.0
     for values in readings.values():
         ordered = [value for _, value in sorted(values)]

@@ -6,6 +6,8 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
+from tlstax.collectors.capture.printable import whole_number
+
 PROC: Final = Path("/proc")
 # A v1 limit above this is none: the kernel rounds the largest number down to a page.
 _NO_LIMIT_BYTES: Final = 1 << 60
@@ -92,16 +94,13 @@ def memory_left_bytes(pid: int | str, proc: Path = PROC) -> int | None:
 
 
 def _left_in(place: Path) -> int | None:
-    for limit_name, usage_name in (
+    for names in (
         ("memory.max", "memory.current"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes"),
     ):
-        limit, usage = _text(place / limit_name), _text(place / usage_name)
-        if limit is None or usage is None or not limit.isdigit():
-            continue
-        if int(limit) >= _NO_LIMIT_BYTES:
-            continue
-        return max(0, int(limit) - int(usage) + _reclaimable_bytes(place))
+        limit, usage = (whole_number(_text(place / name) or "") for name in names)
+        if limit is not None and usage is not None and limit < _NO_LIMIT_BYTES:
+            return max(0, limit - usage + _reclaimable_bytes(place))
     return None
 
 
@@ -109,12 +108,13 @@ def _reclaimable_bytes(place: Path) -> int:
     values = {}
     for line in (_text(place / "memory.stat") or "").splitlines():
         name, _, value = line.partition(" ")
-        if name in _RECLAIMABLE and value.isdigit():
-            values[name.removeprefix("total_")] = int(value)
+        number = whole_number(value)
+        if name in _RECLAIMABLE and number is not None:
+            values[name.removeprefix("total_")] = number
     return sum(values.values())
 
 
 def _text(path: Path) -> str | None:
     with suppress(OSError):
-        return path.read_text().strip()
+        return path.read_text(errors="replace").strip()  # another host may have sent it
     return None

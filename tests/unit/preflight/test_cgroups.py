@@ -76,6 +76,18 @@ def limit(place: Path, limit_bytes: object, usage_bytes: int, cache_bytes: int =
     (place / "memory.stat").write_text(f"anon 1\ninactive_file {cache_bytes}\nactive_file 0\n")
 
 
+@pytest.mark.parametrize("text", ["²", "1 2", "", "-1", "\udcff"])
+@pytest.mark.parametrize("name", ["memory.max", "memory.current", "memory.stat"])
+def test_texts_of_another_host_that_are_no_numbers(proc: Path, name: str, text: str) -> None:
+    """They ended preflight by a traceback of int()."""
+    place = mounted(proc, "cgroup2", "nsdelegate", "/db")
+    limit(place, 100 * MIB, 60 * MIB)
+    (place / name).write_text(f"active_file {text}" if name == "memory.stat" else text,
+                              errors="surrogateescape")  # fmt: skip
+    left = cgroups.memory_left_bytes(17, proc)
+    assert left == (40 * MIB if name == "memory.stat" else None)
+
+
 def test_the_tightest_limit_counts_and_the_page_cache_does_not(proc: Path) -> None:
     place = mounted(proc, "cgroup2", "nsdelegate", "/system.slice/db.service")
     limit(place, 100 * MIB, 99 * MIB, cache_bytes=40 * MIB)

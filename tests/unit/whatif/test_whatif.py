@@ -163,6 +163,13 @@ def test_traffic_is_what_the_server_counted(pooled: RecordingSelection) -> None:
         cipher_change.traffic(base, sources, by_driver=True)
 
 
+def test_a_counter_that_is_no_number_is_left_out(pooled: RecordingSelection) -> None:
+    """A capture that somebody sent ended the prediction by a traceback."""
+    strange = [row._replace(value="²") for row in pooled.tables.status]
+    side = replace(pooled, tables=replace(pooled.tables, status=strange))
+    assert cipher_change._grown(side, "Bytes_sent", by_driver=True) == 0
+
+
 def test_blocks_without_operations_do_not_count(storm: RecordingSelection) -> None:
     group = replace(storm.group, runs=())
     own = [row for row in storm.tables.phase_counts if row.window_id in group.window_ids]
