@@ -4,7 +4,6 @@
 import argparse
 import re
 import signal
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tlstax import ExitCode, TlstaxError
 from tlstax.collectors.capture.capture_file import require_place
-from tlstax.collectors.capture.printable import whole_number
+from tlstax.collectors.capture.printable import complain, whole_number
 from tlstax.collectors.commands.attach_request import budget_share, warn_of_functions
 from tlstax.collectors.commands.attach_several import (
     Failures,
@@ -269,4 +268,4 @@ def _teller_of(pid: int) -> Callable[[str], None]:
 
 
 def _tell(text: str) -> None:
-    print(f"tlstax: {text}", file=sys.stderr)
+    complain(text)  # in one line: it names what another host sent

@@ -18,7 +18,6 @@ import argparse
 import hashlib
 import os
 import re
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
@@ -26,7 +25,7 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.capture.printable import whole_number
+from tlstax.collectors.capture.printable import complain, whole_number
 from tlstax.collectors.capture.schema import Meta
 from tlstax.collectors.commands.options import (
     NO_BUDGET,
@@ -344,4 +343,4 @@ def raw_folder(host: str) -> str:
 
 
 def _tell(text: str) -> None:
-    print(f"tlstax: {text}", file=sys.stderr, flush=True)
+    complain(text)  # in one line: a path of the server has whatever characters it likes

@@ -194,3 +194,13 @@ def test_a_process_without_a_program_leaves_no_data_set(
     (line,) = capsys.readouterr().err.splitlines()
     assert no_program() in line, "the words of `tlstax attach`"
     assert not (tmp_path / "data").exists()
+
+
+def test_a_path_with_a_line_break_is_one_line_of_the_log(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Who names the file of a server writes no lines of tlstax."""
+    watch._tell("recording process 7 (/srv/mysqld\ntlstax: all is well)")
+    assert capsys.readouterr().err.splitlines() == [
+        "tlstax: recording process 7 (/srv/mysqld tlstax: all is well)"
+    ]
