@@ -150,7 +150,7 @@ def _flamegraph(options: argparse.Namespace) -> int:
     notes = [
         f"{quantities.time(side.total_ns)} per second of a host in hours that have stacks, by the "
         f"ledger, split by {quantities.count(side.count)} samples or waits; an hour whose raw "
-        "windows ended early counts in full"
+        "windows ended early counts by the share of its served time that its stacks have"
         for side in sides
     ]
     what = options.kind.replace("-", " ")

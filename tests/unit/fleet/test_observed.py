@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tlstax.__main__ import main
 from tlstax.analysis.fleet import columns, host_sums, metrics, peers, profiles, ranking
 from tlstax.analysis.fleet.columns import HOUR_NS, SECOND_NS
 from tlstax.analysis.fleet.engines.duckdb_engine import DuckDb
@@ -244,3 +245,6 @@ def test_stacks_of_a_part_of_an_hour_are_divided_by_that_part(tmp_path: Path, pa
     store(tmp_path, "1h", columns.Stacks, rows)
     profile, _ = profiles.profile(Question(tmp_path), "on_cpu", (), SPAN)
     assert profile.total_ns == pytest.approx(5 * SECOND_NS / 60)
+    picture = tmp_path / "picture.svg"
+    assert main(["fleet", "flamegraph", "--data", str(tmp_path), "-o", str(picture)]) == 0
+    assert "ended early counts by the share" in picture.read_text(), "the picture says it, too"

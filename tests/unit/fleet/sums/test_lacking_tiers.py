@@ -79,10 +79,13 @@ def test_a_tier_that_was_asked_for_and_chosen_hosts_are_no_surprise(data: Path) 
         assert ranking.top(question, metric, 3, "", "").scope.left_out == []
 
 
-def test_standard_error_has_it(data: Path, capsys: Any) -> None:
+def test_standard_error_has_it(data: Path, tmp_path: Path, capsys: Any) -> None:
+    page = tmp_path / "top.html"
     side = SIDES[1]
     words = ["--from", moment(side.start_wall_ns), "--to", moment(side.end_wall_ns)]
-    assert main(["fleet", "top", "--data", str(data), "--json", "-", *words]) == 0
+    words += ["--data", str(data), "--json", "-", "--html", str(page)]
+    assert main(["fleet", "top", *words]) == 0
     printed = capsys.readouterr()
     assert printed.err == f"tlstax: {told(side)}\n"
     assert json.loads(printed.out)["scope"]["left_out"] == [told(side)]
+    assert f"<p>What this answer lacks:</p><ul><li>{told(side)}</li></ul>" in page.read_text()
