@@ -26,7 +26,11 @@ from tlstax.collectors.capture.printable import whole_number
 
 _UNITS_S: Final = {"s": 1, "m": 60}
 _MOST: Final = 1000
+_LONGEST_S: Final = 7 * 86400
 _IN_PART: Final = "recorded in part"
+_OWN: Final = ("--all", "--for", "--help", "--name", "--output", "--ssh")
+_OWN_SHORT: Final = ("-h", "-o")
+"""Options of `attach` that do not go behind --."""
 _JOURNAL: Final = "-journal"
 """Ends the name of a file that belongs to a capture whose recording was killed."""
 
@@ -37,7 +41,7 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser.add_argument("--hosts", type=Path, required=True, metavar="FILE",
                         help="a [USER@]HOST, and maybe its cluster, on each line")  # fmt: skip
     parser.add_argument("--name", required=True, help="name of the server's process on each host")
-    parser.add_argument("--for", dest="for_s", type=_seconds, default=30.0, metavar="TIME",
+    parser.add_argument("--for", dest="for_s", type=_length, default=30.0, metavar="TIME",
                         help="how long each is recorded, such as 30s or 5m (30s)")  # fmt: skip
     parser.add_argument("--parallel", type=_count, default=20, metavar="N",
                         help="hosts at a time (20)")  # fmt: skip
@@ -57,6 +61,13 @@ def _seconds(text: str) -> float:
     return float(number * _UNITS_S[unit])
 
 
+def _length(text: str) -> float:
+    seconds = _seconds(text)
+    if not 1 <= seconds <= _LONGEST_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is not between 1s and a week")
+    return seconds
+
+
 def _count(text: str) -> int:
     number = whole_number(text) or 0
     if not 1 <= number <= _MOST:
@@ -69,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
     parquet_files.arrow()
     location.require(options.data)
     hosts = rounds.hosts_in(options.hosts)
+    _refuse_own(options.options)
     words = ["--name", options.name, "--for", f"{options.for_s:.0f}s", *options.options]
     wanted = Round(
         *(_usable(hosts), words, options.for_s),
@@ -92,6 +104,23 @@ def run(options: argparse.Namespace) -> int:
     if into.left:
         raise into.error()
     return int(ExitCode.OK if tally.whole_count == len(hosts) else ExitCode.TARGET)
+
+
+def _refuse_own(options: Sequence[str]) -> None:
+    """Raise TlstaxError (USAGE) for an option of `attach` that is the round's to give, or -h.
+
+    With another --ssh each host of the file would have the recording of that one.
+    """
+    for option in options:
+        name = option.partition("=")[0]
+        is_short = name.startswith(_OWN_SHORT) and not name.startswith("--")
+        if is_short or (len(name) > 2 and any(own.startswith(name) for own in _OWN)):
+            raise TlstaxError(
+                f"a round cannot be made with {name}",
+                "it gives each recording its host, server, length and output by itself",
+                "Leave it out: --hosts, --name, --for and --keep are options of the round",
+                ExitCode.USAGE,
+            )
 
 
 def _usable(hosts: Sequence[Host]) -> list[Host]:
