@@ -90,7 +90,7 @@ def hosts_in(path: Path) -> list[Host]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise _refuse(path, str(getattr(error, "strerror", "") or error)) from error
-    found: list[Host] = []
+    found: dict[str, Host] = {}
     for number, line in enumerate(lines, start=1):
         words = line.partition("#")[0].split()
         if not words:
@@ -98,12 +98,13 @@ def hosts_in(path: Path) -> list[Host]:
         if len(words) > 2 or words[0].startswith("-"):
             raise _refuse(path, f"line {number} is not [USER@]HOST [CLUSTER]")
         host = Host(words[0], words[1] if len(words) > 1 else "")
-        if host.plain_name in {one.plain_name for one in found}:
-            raise _refuse(path, f"line {number} names {visible(host.plain_name)} again")
-        found.append(host)
+        name = host.plain_name
+        if name in found:
+            raise _refuse(path, f"line {number} names {visible(name)} again")
+        found[name] = host
     if not found:
         raise _refuse(path, "it names no host")
-    return found
+    return list(found.values())
 
 
 def record(wanted: Round, folder: Path, should_stop: Callable[[], bool]) -> Iterator[Outcome]:

@@ -8,6 +8,7 @@ import pytest
 from tlstax import ExitCode
 from tlstax.__main__ import main
 from tlstax.analysis.fleet import rounds
+from tlstax.analysis.fleet.rounds import Host, hosts_in
 
 
 def command(folder: Path, hosts: str) -> list[str]:
@@ -40,3 +41,21 @@ def test_a_length_that_no_recording_has_is_refused_before_the_first_host(
     with pytest.raises(SystemExit):
         main([*command(tmp_path, "db1\n"), "--for", length])
     assert f"'{length}' is not between 1s and a week" in capsys.readouterr().err
+
+
+def test_a_file_of_many_hosts_is_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each name was held against all before it: 10,000 hosts took 14 s of CPU time."""
+    named: list[Host] = []
+
+    def noted(host: Host) -> str:
+        named.append(host)
+        return host.name
+
+    monkeypatch.setattr(Host, "plain_name", property(noted))
+    listed = tmp_path / "hosts"
+    listed.write_text("".join(f"db{number} eu\n" for number in range(300)))
+    found = hosts_in(listed)
+    assert [host.name for host in found[:2]] == ["db0", "db1"]
+    assert len(found) == len(named) == 300
