@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,8 +107,10 @@ def hosts_in(path: Path) -> list[Host]:
     return list(found.values())
 
 
-def record(wanted: Round, folder: Path, should_stop: Callable[[], bool]) -> Iterator[Outcome]:
-    """The outcome of each host as it ends; captures are in `folder`.
+def record(
+    wanted: Round, folder: Path, should_stop: Callable[[], bool]
+) -> Generator[Outcome, None, None]:
+    """The outcome of each host as it ends; captures are in `folder`. Close it: that ends the rest.
 
     When it is to stop, recordings end in order, and hosts that were not begun are left out.
     """

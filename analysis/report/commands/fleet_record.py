@@ -9,8 +9,8 @@ import argparse
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -89,17 +89,17 @@ def run(options: argparse.Namespace) -> int:
     into, warned = IntoDataSet(options.data), set[str]()
     tally = _Tally(into)
     with _folder(options.keep, into) as folder, _Interrupts() as interrupts:
-        for outcome in rounds.record(
-            wanted, folder, lambda: interrupts.requested or into.is_given_up
-        ):
-            print(f"{outcome.host.plain_name}: {tally.take(outcome)}", flush=True)
-            for warning in sorted({*outcome.warnings} - warned):  # of all such hosts
-                print(warning, file=sys.stderr)
-            warned.update(outcome.warnings)
-            if not options.keep and not into.holds(outcome.capture):
-                outcome.capture.unlink(missing_ok=True)
+        stops = interrupts.stops_if(lambda: into.is_given_up)
+        with closing(rounds.record(wanted, folder, stops)) as outcomes:
+            for outcome in outcomes:
+                interrupts.say(f"{outcome.host.plain_name}: {tally.take(outcome)}")
+                for warning in sorted({*outcome.warnings} - warned):  # of all such hosts
+                    print(warning, file=sys.stderr)
+                warned.update(outcome.warnings)
+                if not options.keep and not into.holds(outcome.capture):
+                    outcome.capture.unlink(missing_ok=True)
         for host in into.add_again():
-            print(f"{host.plain_name}: {tally.take_again(host)}", flush=True)
+            interrupts.say(f"{host.plain_name}: {tally.take_again(host)}")
     print(tally.summary(len(hosts)), file=sys.stderr)
     if into.left:
         raise into.error()
@@ -205,14 +205,30 @@ def _folder(kept: Path | None, into: IntoDataSet) -> Iterator[Path]:
 
 
 class _Interrupts:
-    """The first SIGINT or SIGTERM ends the round in order."""
+    """The first SIGINT, SIGTERM or SIGHUP ends the round in order.
+
+    Its recordings are sessions of their own, which a terminal that is closed does not end.
+    """
 
     requested = False
+
+    def stops_if(self, is_over: Callable[[], bool]) -> Callable[[], bool]:
+        """Whether to stop: if asked to, or if it is over."""
+        return lambda: self.requested or is_over()
+
+    def say(self, text: str) -> None:
+        """Print a line; after an interrupt, also to a terminal that is gone."""
+        try:
+            print(text, flush=True)
+        except (TlstaxError, BrokenPipeError):
+            if not self.requested:
+                raise
 
     def __enter__(self) -> "_Interrupts":
         self._before = {
             number: signal.signal(number, self._request)
-            for number in (signal.SIGINT, signal.SIGTERM)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN  # as by nohup
         }
         return self
 

@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""`tlstax fleet record`: what it refuses before the first host."""
+"""`tlstax fleet record`: what it refuses before the first host, and how it is ended."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -10,6 +17,24 @@ from tlstax.__main__ import main
 from tlstax.analysis.fleet import rounds
 from tlstax.analysis.fleet.rounds import Host, hosts_in
 
+# As `tlstax attach --ssh`: it records until it is ended as by Ctrl-C.
+ATTACH: Final = """
+import os, shutil, signal, sys, time
+signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+shutil.copy(os.environ["ROUND_CAPTURE"], sys.argv[sys.argv.index("--output") + 1])
+with open(os.environ["ROUND_LOG"], "a") as log:
+    print(os.getpid(), file=log)
+time.sleep(600)
+"""
+ROUND: Final = """
+import sys
+from tlstax.__main__ import main
+from tlstax.analysis.fleet import rounds
+rounds.PROGRAM = sys.executable, "-c", sys.argv[1]
+sys.exit(main(sys.argv[2:]))
+"""
+PATIENCE_S: Final = 60
+
 
 def command(folder: Path, hosts: str) -> list[str]:
     """A round of these hosts into the data set `data`."""
@@ -17,6 +42,45 @@ def command(folder: Path, hosts: str) -> list[str]:
     listed.write_text(hosts)
     words = ["fleet", "record", "--hosts", str(listed), "--name", "mysqld"]
     return [*words, "--data", str(folder / "data")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminal_that_is_closed_ends_a_round_in_order(
+    number: int, repository: Path, tmp_path: Path,
+    spawn: Callable[..., "subprocess.Popen[bytes]"],
+) -> None:  # fmt: skip
+    """Its recordings went on without it, and their captures stayed in the temporary folder."""
+    made, log = tmp_path / "tmp", tmp_path / "log"
+    made.mkdir()
+    log.touch()
+    environment = {
+        "TMPDIR": str(made),
+        "ROUND_LOG": str(log),
+        "ROUND_CAPTURE": str(repository / "docs/demo/demo.tlstax"),
+    }
+    ours, terminal = os.openpty()
+    begun = spawn(
+        [sys.executable, "-c", ROUND, ATTACH, *command(tmp_path, "db1 a\ndb2 b\n")],
+        stdout=terminal,
+        env={**os.environ, **environment},
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    )
+    os.close(terminal)
+    end = time.monotonic() + PATIENCE_S
+    while len(pids := log.read_text().splitlines()) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    os.close(ours)  # what it prints from now on fails
+    begun.send_signal(number)
+    try:
+        assert begun.wait(PATIENCE_S) == ExitCode.OK
+        assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    finally:
+        for pid in pids:
+            if Path(f"/proc/{pid}").exists():
+                os.kill(int(pid), signal.SIGKILL)
+    assert len(list(tmp_path.glob("data/tier=1h/table=host/*/*/*.parquet"))) == 2
+    assert list(made.iterdir()) == []
 
 
 @pytest.mark.parametrize(
