@@ -107,7 +107,7 @@ def gather(
 
 def _awaited(blocks: Blocks, served: Floats) -> Awaited:
     time_ns = client_waits.awaited_ns(blocks)
-    connections = np.maximum(blocks.sums("ended:connect"), blocks.sums("ended:handshake"))
+    connections = window_metrics.connections_of(blocks)
     return Awaited(ratio(time_ns, connections), np.minimum(1.0, ratio(time_ns, served)))
 
 
@@ -129,8 +129,8 @@ def _add_ledger(found: Metrics, blocks: Blocks, served: Floats, operations: Floa
     """
     computed = blocks.sums(*blocks.matching(lambda phase, state: state == "on_cpu"))
     queued = blocks.sums(*blocks.matching(lambda phase, state: state == "runnable"))
-    connections = np.maximum(blocks.sums("ended:connect"), blocks.sums("ended:handshake"))
-    shakes = blocks.sums("ended:handshake")
+    shakes = window_metrics.handshakes_of(blocks)
+    connections = window_metrics.connections_of(blocks)
     signs = signatures_of(blocks)
     for name, series in _parts(blocks).items():
         time_ns = blocks.sums(*series)
@@ -209,7 +209,7 @@ def _parts(blocks: Blocks) -> dict[str, tuple[str, ...]]:
 
 
 def _add_connections(found: Metrics, blocks: Blocks) -> None:
-    connects = np.maximum(blocks.sums("ended:connect"), blocks.sums("ended:handshake"))
+    connects = window_metrics.connections_of(blocks)
     commands, ends = blocks.sums("ended:command"), blocks.sums("ended:disconnect")
     # The last command of a connection is mostly the one that ends it (COM_QUIT): no query. It has
     # no reply, so that more replies than the other commands show that clients end without it.
@@ -220,12 +220,11 @@ def _add_connections(found: Metrics, blocks: Blocks) -> None:
     found["handshakes_count"] = exact(
         max(float(blocks.sums(name)[0]) for name in ("all:handshake", "all:records"))
     )
-    samples = float(blocks.sums("samples")[0])
-    found["samples_count"] = exact(samples)
+    found["samples_count"] = exact(float(blocks.sums("samples")[0]))
     found["full_share"] = blocks.share("full", "resumed")
     found["births_per_connection"] = blocks.metric(ratio(blocks.sums("births"), connects))
-    shaken = ratio(blocks.sums("ended:handshake"), blocks.sums("ended:connect"))
-    found["unshaken_share"] = blocks.metric(np.maximum(0.0, 1.0 - shaken))
+    unshaken = 1.0 - ratio(window_metrics.handshakes_of(blocks), blocks.sums("ended:connect"))
+    found["unshaken_share"] = blocks.metric(np.maximum(0.0, unshaken))
 
 
 def _add_waits(found: Metrics, blocks: Blocks) -> None:
@@ -240,7 +239,7 @@ def _add_waits(found: Metrics, blocks: Blocks) -> None:
         )
         for place, phases in (("handshake", HANDSHAKE_PHASES), ("connect", ("connect",)))
     }
-    shakes, connects = blocks.sums("ended:handshake"), blocks.sums("ended:connect")
+    shakes, connects = window_metrics.handshakes_of(blocks), blocks.sums("ended:connect")
     handshake = ratio(network["handshake"], shakes)
     network["connect"] = np.maximum(0.0, network["connect"] - client_waits.not_client(blocks))
     connect = ratio(network["connect"], connects)
@@ -282,7 +281,7 @@ def _add_records(found: Metrics, blocks: Blocks) -> None:
 
 def _add_computing(found: Metrics, blocks: Blocks) -> None:
     """The parts of the server's CPU time in handshakes, for comparison with each other."""
-    shakes = blocks.sums("ended:handshake")
+    shakes = window_metrics.handshakes_of(blocks)
     fetched = ratio(blocks.sums("cpu:handshake/provider_fetch"), shakes)
     found["fetch_handshake_ns"] = blocks.metric(fetched)
     signs = signatures_of(blocks)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tlstax.analysis.findings.window_metrics import Blocks, Metrics, exact, ratio
+from tlstax.analysis.findings.window_metrics import Blocks, Metrics, exact, handshakes_of, ratio
 from tlstax.analysis.statistics.units import Floats
 
 
@@ -29,12 +29,12 @@ def signatures_of(blocks: Blocks) -> Signatures:
     shakes = blocks.sums("exact:handshake")
     if shakes[0]:
         return Signatures(blocks.sums("exact:sign"), blocks.sums("exact:signed"), shakes)
-    time_ns, shakes = blocks.sums("time:sign/on_cpu"), blocks.sums("ended:handshake")
+    time_ns, shakes = blocks.sums("time:sign/on_cpu"), handshakes_of(blocks)
     signed = blocks.sums("dense:signed")
     if not signed[0]:  # no record tells which handshakes signed: the least that a signature takes
         return Signatures(time_ns, shakes, shakes)
     # Some records may be lost. A handshake that is given up has one, and does not end its phase.
-    per_record = ratio(shakes, signed + blocks.sums("dense:unsigned"))
+    per_record = ratio(blocks.sums("ended:handshake"), blocks.sums("dense:ended"))
     return Signatures(time_ns, signed * np.maximum(1.0, np.nan_to_num(per_record)), shakes)
 
 

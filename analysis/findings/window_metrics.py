@@ -137,6 +137,16 @@ def ratio(above: Floats, below: Floats) -> Floats:
         return np.where(below > 0, above / np.where(below > 0, below, 1.0), np.nan)
 
 
+def handshakes_of(blocks: Blocks) -> Floats:
+    """Handshakes whose time is in the ledger: those that ended, and those that were given up."""
+    return blocks.sums("ended:handshake", "dense:abandoned")
+
+
+def connections_of(blocks: Blocks) -> Floats:
+    """Connections that began, with and without a handshake."""
+    return np.maximum(blocks.sums("ended:connect"), handshakes_of(blocks))
+
+
 def fill(
     part: Group,
     tables: Tables,
@@ -228,7 +238,10 @@ def _add_samples(blocks: Blocks, block: int, counts: Counts, totals: Totals) -> 
 def _add_handshakes(blocks: Blocks, block_of: Mapping[int, int], tables: Tables) -> None:
     for row in tables.handshakes:
         block = block_of.get(row.window_id)
-        if block is None or row.outcome != "success":
+        if block is None:
+            continue
+        if row.outcome != "success":
+            blocks.add(f"dense:{row.outcome}", block, 1)
             continue
         blocks.add({0: "full", 1: "resumed"}.get(row.resumed or 0, "unknown"), block, 1)
         if row.resumed is None:
