@@ -214,9 +214,11 @@ def _add_connections(found: Metrics, blocks: Blocks) -> None:
     # The last command of a connection is mostly the one that ends it (COM_QUIT): no query. It has
     # no reply, so that more replies than the other commands show that clients end without it.
     unanswered = commands - blocks.sums("ended:record_write")
-    quits = np.minimum(ends, connects)
+    # Whose handshake fails or is given up executes none, and could not be kept open.
+    made = np.maximum(0.0, connects - blocks.sums("dense:failure", "dense:abandoned"))
+    quits = np.minimum(ends, made)
     quits = np.where(unanswered < 0, quits, np.minimum(quits, unanswered))
-    found["commands_per_connection"] = blocks.metric(ratio(commands - quits, connects))
+    found["commands_per_connection"] = blocks.metric(ratio(commands - quits, made))
     found["handshakes_count"] = exact(
         max(float(blocks.sums(name)[0]) for name in ("all:handshake", "all:records"))
     )

@@ -91,19 +91,22 @@ def needed_ns(part: Group, tables: Tables, least: int = LEAST_RANGE) -> float:
 def add_timers(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:
     """Handshakes whose wait has the length of a TCP timer; in how many a message came in parts.
 
+    The sum of the waits, by which the ledger's are split, is that of all handshakes, as there.
     The wait of one that was not followed is at most its wall time without its operations, as far
     as these were measured.
     """
     for row in tables.handshakes:
         block = everywhere.get(row.window_id)
-        if block is None or row.outcome != "success":
+        if block is None:
             continue
         wait_ns = row.blocked_network_ns
         if row.on_cpu_ns < 0:
             operations = (max(0, getattr(row, f"{name}_ns")) for name in HANDSHAKE_SUB_PHASES)
             wait_ns = max(0, row.end_ns - row.start_ns - sum(operations))
-        add("records", block, 1)
         add("waited", block, wait_ns)
+        if row.outcome != "success":
+            continue
+        add("records", block, 1)
         if any(low <= wait_ns <= high for low, high in TIMERS_NS):
             add("timers", block, 1)
             if row.on_cpu_ns >= 0:

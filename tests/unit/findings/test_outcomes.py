@@ -80,6 +80,73 @@ def test_failures_of_one_second_in_twelve_are_no_cause(mode: str) -> None:
 
 
 @MODES
+def test_long_handshakes_that_are_given_up_are_no_constant_time_of_the_others(mode: str) -> None:
+    """The others wait 42 ms each, these a second: they were called waits of 42 ms, too."""
+    rows = storm(mode, wait=42 * MS)
+    assert "constant_pause" in found(rows)
+    rows.handshakes += [
+        row._replace(
+            handshake_id=-row.handshake_id - 1, outcome="abandoned", sign_ns=0,
+            start_ns=row.end_ns - S, blocked_network_ns=S,
+        )
+        for row in rows.handshakes
+    ]  # fmt: skip
+    rows.ledger = [
+        row._replace(time_ns=row.time_ns * (42 * MS + S) // (42 * MS))
+        if (row.phase, row.state) == ("handshake", "blocked_network")
+        else row
+        for row in rows.ledger
+    ]
+    assert "constant_pause" not in found(rows)
+    assert "abandoned_handshakes" in found(rows)
+    # Its mean is of both kinds, as its time is: it was all of it divided by the others.
+    assert "the client: 521 ms in each" in sentence(rows, "client_waits")
+
+
+@MODES
+def test_a_handshake_that_is_given_up_is_one_that_was_made(mode: str) -> None:
+    """As many as the others: it was said that half of the connections make none."""
+    rows = storm(mode, wait=20 * MS, other=40 * MS)
+    rows.handshakes += [
+        row._replace(handshake_id=-row.handshake_id - 1, outcome="abandoned")
+        for row in rows.handshakes
+    ]
+    rows.phase_counts = [
+        row._replace(ended_count=2 * row.ended_count) if row.phase == "connect" else row
+        for row in rows.phase_counts
+    ]
+    assert "abandoned_handshakes" in found(rows)
+    assert "no_handshake" not in found(rows)
+
+
+@MODES
+@pytest.mark.parametrize("outcome", ["failure", "abandoned"])
+def test_connections_whose_handshake_fails_are_none_that_could_be_kept_open(
+    mode: str, outcome: str
+) -> None:
+    """Half of them fail, the others execute 8 queries each: it was said that each executes 3.5."""
+    rows = storm(mode, queries=8)
+    assert "connections_not_reused" not in found(rows)
+    rows.handshakes += [
+        row._replace(handshake_id=-row.handshake_id - 1, outcome=outcome) for row in rows.handshakes
+    ]
+    more = {"connect", "disconnect"} | ({"handshake"} if outcome == "failure" else set())
+    rows.phase_counts = [
+        row._replace(ended_count=2 * row.ended_count) if row.phase in more else row
+        for row in rows.phase_counts
+    ]
+    assert "connections_not_reused" not in found(rows)
+
+
+@MODES
+def test_clients_that_never_get_as_far_as_a_query_need_no_pool(mode: str) -> None:
+    rows = changed(storm(mode), 1, outcome="failure")
+    rows.phase_counts = [row for row in rows.phase_counts if row.phase != "command"]
+    assert found(rows)
+    assert "connections_not_reused" not in found(rows)
+
+
+@MODES
 def test_an_old_version_is_named_and_a_current_one_is_not(mode: str) -> None:
     assert "old_version" not in found(storm(mode))
     assert "old_version" not in found(changed(storm(mode), 1, tls_version="TLSv1.2"))
