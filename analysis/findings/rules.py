@@ -154,7 +154,7 @@ def order(fired: Sequence[Rule], metrics: Metrics) -> list[Rule]:
 
     ordered = sorted(fired, key=lambda rule: -size(rule))
     general = [rule for rule in ordered if not rule.specific]
-    for rule in reversed([rule for rule in ordered if rule.specific]):
+    for rule in [rule for rule in ordered if rule.specific]:
         at = ordered.index(rule)
         for larger in general:
             if size(rule) >= SPECIFIC * size(larger) and ordered.index(larger) < at:

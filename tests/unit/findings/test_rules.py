@@ -125,6 +125,17 @@ def test_what_explains_most_of_a_larger_finding_stands_before_it() -> None:
     assert finding_rules.order(fired, metrics)[0].id == "profiler_costs"
 
 
+def test_of_what_explains_most_of_a_larger_finding_the_larger_one_leads() -> None:
+    """With a full queue it was "round trips": the smaller of two, and the false one."""
+    by_id = {rule.id: rule for rule in finding_rules.rules()}
+    names = ("round_trips", "connections_not_reused", "listen_overflow", "long_key")
+    shares = {"connecting_share": 0.95, "connecting_network_share": 0.8, "sign_share": 0.1}
+    metrics = {name: Metric(share) for name, share in shares.items()}
+    ordered = finding_rules.order([by_id[name] for name in names], metrics)
+    expected = ["listen_overflow", "round_trips", "connections_not_reused", "long_key"]
+    assert [rule.id for rule in ordered] == expected
+
+
 def test_a_rule_yields_to_a_more_exact_one() -> None:
     condition = (Condition("sign_share", above=0.5),)
     plain = replace(finding_rules.rules()[0], size="tls_share", unless=(), sentence="", evidence=())
