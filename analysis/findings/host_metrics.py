@@ -32,7 +32,10 @@ def add_host(found: Metrics, blocks: Blocks) -> None:
 
 
 def add_replica(found: Metrics, blocks: Blocks) -> None:
-    """What the thread of a replica does that fetches the binary log: TLS is what it decrypts."""
+    """What the thread of a replica does that fetches the binary log: TLS is what it decrypts.
+
+    And what part of a source's sending is for its replicas.
+    """
     whole, wanted = blocks.sums("replica:all"), blocks.sums("replica:wanted")
     found["replica_busy_share"] = blocks.metric(ratio(wanted, whole))
     tls, rest = blocks.sums("worked:replica_tls"), blocks.sums("worked:replica_rest")
@@ -42,6 +45,8 @@ def add_replica(found: Metrics, blocks: Blocks) -> None:
     part = np.where(tls + rest > 0, ratio(tls, tls + rest), 0.0)
     tls_ns = part * blocks.sums("replica:on_cpu")
     found["replica_tls_share"] = blocks.metric(ratio(tls_ns, served + wanted))
+    sending = blocks.sums("time:record_write/on_cpu")
+    found["feeding_share"] = blocks.metric(ratio(blocks.sums("feeding:sending"), sending))
 
 
 def add_threads(found: Metrics, blocks: Blocks) -> None:

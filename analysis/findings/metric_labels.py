@@ -242,6 +242,9 @@ LABELS: Final[Mapping[str, Label]] = {
     "client_samples_count": Label("CPU samples of clients", "count", "both-sides"),
     "writes_per_command": Label("writes to the client, per command", "count", "ledger"),
     "bytes_per_write": Label("bytes of each write, by the server's counter", "bytes", "ledger"),
+    "feeding_share": Label(
+        "sending the binary log to replicas, share of the CPU time of sending", "share", "ledger"
+    ),
     "unfinished_ns": Label(
         "the longest such wait that began before the recording or ended after it", "ns", "ledger"
     ),

@@ -182,6 +182,7 @@ def fill(
             blocks.add(f"ended:{row.phase}", block_of[row.window_id], row.ended_count)
     work_series.add_births(blocks.add, block_of, tables)
     work_series.add_replica(blocks.add, block_of, tables)
+    work_series.add_feeding(blocks.add, block_of, tables)
     _add_functions(blocks, block_of, tables)
     _add_handshakes(blocks, block_of, tables)
     everywhere = throughout.blocks_of(part, tables.windows, block_of)

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Causes in what encrypts: a replica that fetches, ciphers in software, long chains."""
+"""Causes in what encrypts: replicas that fetch or are fed, ciphers in software, long chains."""
 
 import pytest
 
 from tlstax.analysis.rows.tables import Tables
-from tlstax.collectors.capture.schema import Frame, SampleStack, Stack, Status, Thread
+from tlstax.collectors.capture.schema import Frame, Ledger, SampleStack, Stack, Status, Thread
 from tlstax.collectors.capture.syscalls import NUMBERS
 from tlstax.collectors.host import cpu_facts
 from tlstax.tests.unit.findings.loads import (
     MODES,
     MS,
+    SECONDS,
     S,
     dense,
     found,
@@ -83,6 +84,34 @@ def test_a_server_that_decrypts_for_clients_is_no_replica(mode: str) -> None:
     rows = replica(mode, 900, 5)
     rows.threads = [Thread(1, 9, "one", "binlog_dump", 0, None)]
     assert "replica_fetch" not in found(rows)
+
+
+# ---- a source ----
+
+
+@pytest.mark.parametrize("mode", ["always", "budget"])
+@pytest.mark.parametrize(
+    ("role", "sending_ms", "expected"),
+    [("binlog_dump", 600, False), ("connection", 600, True), ("binlog_dump", 10, True)],
+    ids=["replica", "client", "hardly a replica"],
+)
+def test_events_for_replicas_are_no_results_in_tiny_records(
+    mode: str, role: str, sending_ms: int, expected: bool
+) -> None:
+    """Each event is sent by itself, whatever net_buffer_length is; all writes are one count."""
+    cells = {("record_write", "on_cpu"): 300 * MS, ("command", "on_cpu"): 200 * MS}
+    rows = load(mode, cells, {"command": 100, "record_write": 20_000})
+    rows.threads.append(Thread(2, 10, "two", role, 0, None))
+    for window in dense(rows):
+        sending_ns = sending_ms * MS * (window.end_ns - window.start_ns) // S
+        rows.ledger.append(Ledger(window.window_id, 2, "record_write", "on_cpu", sending_ns))
+    rows.status = [Status(at * S, None, "Bytes_sent", str(at * 8_000_000)) for at in SECONDS]
+    rows.frames = [Frame(1, CRYPTO, "", 0, "AES_encrypt", 0, "dynsym", "")]
+    rows.stacks = [Stack(1, "1")]
+    rows.samples = [
+        SampleStack(window.window_id, "record_write", USER, 1, None, 30) for window in dense(rows)
+    ]
+    assert ("tiny_records" in found(rows)) is expected
 
 
 # ---- ciphers in software ----
