@@ -20,6 +20,8 @@ _AES_GCM: Final = ({"aes", "pclmulqdq"}, {"aes", "pmull"})
 _VERSION: Final = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})")
 _FIRST_TLS13: Final = (8, 0, 16)
 """https://dev.mysql.com/doc/refman/8.0/en/encrypted-connection-protocols-ciphers.html"""
+_FIRST_CHAIN: Final = (8, 0, 30)
+"""MySQL before it sends the first certificate of its file alone: MySQL's bug 54158. yaSSL, too."""
 
 
 def add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> None:
@@ -42,7 +44,7 @@ def add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> No
     key = window_metrics.last_text(tables, "certificate/key")
     for name in ("chain", "chain_bytes"):
         said = window_metrics.last_text(tables, f"certificate/{name}")
-        known = throughout.is_number(said)
+        known = throughout.is_number(said) and _sends_chain(library, tables)
         found[f"certificate_{name}"] = exact(float(said)) if known else Metric(None)
     kind, _, bits = key.partition(" ")
     found["certificate_key"] = Metric(None, text=key or "unknown")
@@ -119,10 +121,18 @@ def _told_s(text: str) -> int | None:
 
 def _lacks_tls13(tables: Tables) -> bool:
     """Whether the server has no TLS 1.3 with any library: MySQL before 8.0.16."""
-    server = tables.targets[0]
-    version = _VERSION.match(server.server_version)
-    is_old = version is not None and tuple(map(int, version.groups())) < _FIRST_TLS13
-    return server.server in ("mysql", "percona") and is_old
+    return tables.targets[0].server in ("mysql", "percona") and _is_before(_FIRST_TLS13, tables)
+
+
+def _sends_chain(library: str, tables: Tables) -> bool:
+    """Whether the server sends all certificates of its file, as far as is known."""
+    is_mysql = bool(tables.targets) and tables.targets[0].server == "mysql"
+    return not library.startswith("yaSSL") and not (is_mysql and _is_before(_FIRST_CHAIN, tables))
+
+
+def _is_before(first: tuple[int, ...], tables: Tables) -> bool:
+    version = _VERSION.match(tables.targets[0].server_version)
+    return version is not None and tuple(map(int, version.groups())) < first
 
 
 def _is_software(library: str, suites: str, cpu_flags: str) -> bool:

@@ -253,3 +253,26 @@ def test_a_chain_is_named_where_handshakes_have_a_round_trip_more(
     said = (("chain", "12"), ("chain_bytes", size))
     rows.status = [Status(S, None, f"certificate/{name}", value) for name, value in said]
     assert ("long_chain" in found(rows)) is expected
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("server", "version", "library", "expected"),
+    [
+        ("mysql", "8.0.29", "OpenSSL", False),
+        ("mysql", "5.7.44-log", "OpenSSL", False),
+        ("mysql", "8.0.30", "OpenSSL", True),
+        ("mariadb", "5.5.68-MariaDB", "OpenSSL", True),
+        ("mariadb", "10.2.44-MariaDB", "yaSSL", False),
+    ],
+)
+def test_certificates_that_a_server_does_not_send_need_no_round_trip(
+    mode: str, server: str, version: str, library: str, expected: bool
+) -> None:
+    """The file is as long, but the first certificate of it is all that clients get."""
+    rows = storm(mode, wait=40 * MS, other=20 * MS)
+    rows.targets = [
+        rows.targets[0]._replace(server=server, server_version=version, tls_library=library)
+    ]
+    rows.status = [Status(S, None, "certificate/chain_bytes", "20000")]
+    assert ("long_chain" in found(rows)) is expected
