@@ -213,8 +213,13 @@ def test_pages_from_disk_and_their_decryption() -> None:
         ledger=times(BUSY | {("command", "blocked_disk"): S}), phase_counts=COMMANDS, waits=waits
     )
     assert found(rows) == ["disk_reads"]
-    rows.ledger += times({("tde", "on_cpu"): 700 * MS})
+    reading = rows.ledger
+    rows.ledger = reading + times({("tde", "on_cpu"): 700 * MS})
     assert found(rows) == ["tde_reads"]
+    often, seldom = range(2, 9), range(1, 2)
+    rows.ledger = reading + times({("tde", "on_cpu"): 500 * MS}, often)
+    rows.ledger += times({("tde", "on_cpu"): 50 * MS}, seldom)
+    assert found(rows) == ["disk_reads"], "what is not certain hides nothing"
 
 
 def sampled(category_symbol: str, object_name: str, count: int) -> dict[str, list[object]]:
