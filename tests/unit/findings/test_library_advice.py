@@ -76,6 +76,49 @@ def test_of_an_unknown_version_the_condition_is_told(of_ten: int, name: str) -> 
     assert "if it is OpenSSL 3.0 or 3.1" in text
 
 
+@pytest.mark.parametrize(
+    ("name", "wrong", "right"),
+    [
+        # Counters of the status; the error log has no such name.
+        ("no_handshake", "Connection_errors in its error log", "Connection_errors_% of the"),
+        # A directive of nginx.
+        ("old_version", "ssl_protocols", "tls_version of the server"),
+        # No driver for Python hands a session on.
+        ("no_resumption", "SSLContext", "MYSQL_OPT_SSL_SESSION_DATA"),
+        # The binary log is lost as far as the kernel has not written it, and replicas are ahead.
+        ("commit_flush", "= 2 and sync_binlog = 0", "sync_binlog = 0 may lose far more"),
+        # Large write sets stop the whole cluster.
+        ("other_servers", "; larger transactions wait", "in a Galera cluster"),
+        # The thread that is short of CPU expands them.
+        ("replica_fetch", "compression (replica_compressed", "expanded by this same thread"),
+        # Clients that have nothing else are locked out.
+        ("cipher_downgrade", "or update the clients", "Update clients that have no AES-GCM"),
+        # The time is that of commits where logs are encrypted, and no pool of pages helps.
+        ("tde_reads", "Keep the pages", "encrypt_binlog or binlog_encryption"),
+    ],
+)
+def test_advice_is_what_a_server_of_the_family_can_do(name: str, wrong: str, right: str) -> None:
+    (text,) = (rule.advice for rule in rules() if rule.id == name)
+    assert wrong not in text
+    assert right in text
+
+
+def test_no_advice_is_a_library_without_updates() -> None:
+    texts = [
+        text
+        for rule in rules()
+        for text in (rule.advice, *(one.text for one in rule.advice_if))
+        if "1.1.1" in text
+    ]
+    assert texts == [], "OpenSSL 1.1.1 ended in 2023"
+
+
+def test_the_time_of_encryption_at_rest_is_not_that_of_reading_alone() -> None:
+    (rule,) = (one for one in rules() if one.id == "tde_reads")
+    assert "when they are read" not in rule.title
+    assert "the two are not told apart" in rule.sentence
+
+
 def test_no_rule_leaves_it_to_the_reader_which_library_it_is() -> None:
     assert not [rule.id for rule in rules() if "OpenSSL 3.0" in rule.advice]
 
