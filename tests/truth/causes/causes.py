@@ -126,6 +126,7 @@ CASES = {
             storm(client_key="rsa:4096", threads=1, record_client=True),
             storm(client_key="rsa:3840", record_client=True, sysbench=queries(3)),
         ),
+        every=True,
     ),
     "tiny_records": Case(
         ("tiny_records",),
@@ -292,19 +293,28 @@ MIXED = {
     "wan_and_slow_key": Case(
         ("round_trips", "long_key"),
         (storm(rtt_ms=8, server_key="rsa:4096", threads=4),),
+        every=True,
     ),
     "no_reuse_and_fetch": Case(
-        ("connections_not_reused", "fetch_over_signature"), (storm(threads=1),), ("fetch_tax",)
+        ("connections_not_reused", "fetch_over_signature"),
+        (storm(threads=1),),
+        ("fetch_tax",),
+        every=True,
     ),
     "no_reuse_and_setup": Case(
-        ("connections_not_reused", "client_setup"), (storm(record_client=True, threads=1),)
+        ("connections_not_reused", "client_setup"),
+        (storm(record_client=True, threads=1),),
+        every=True,
     ),
     "old_and_slow": Case(
-        ("slow_signature", "old_version"), (_yassl(storm=True, sysbench=queries(8)),)
+        ("slow_signature", "old_version"),
+        (_yassl(storm=True, sysbench=queries(8)),),
+        every=True,
     ),
     "lock_and_starved": Case(
         ("table_lock", "run_queue"),
         (Injection(locked=(0.02, 0.03), threads=4, busy_loops=3),),
+        every=True,
     ),
 }
 

@@ -11,10 +11,11 @@
     check.py --blind SEED     cases and 200 healthy loads that are drawn from the seed (blind.py):
                               write it down, freeze the rules, and run it once
 
-Prints a line for each case, then the scores of all findings (see scores.py). Exits with 1 if fewer
-than 11 causes are named by all of their parameters, if a mixed case lacks one of its causes, if
-less than 98 % of all findings are true or less than 90 % of the causes are named, or if more than
-one in a hundred of the controls has a finding that is not true of it.
+Prints a line for each case, then the scores of all findings (see scores.py), and what was left out
+of them. Exits with 1 if a case or control could not be recorded, if fewer than 11 causes are named
+by all of their parameters, if a mixed case lacks one of its causes, if less than 98 % of all
+findings are true or less than 90 % of the causes are named, or if more than one in a hundred of the
+controls has a finding that is not true of it.
 """
 
 import argparse
@@ -37,7 +38,7 @@ from tlstax.tests.truth.causes import bench, blind, scores
 from tlstax.tests.truth.causes.causes import CASES, CONTROLS, MIXED, true_of
 from tlstax.tests.truth.causes.loads import Case
 from tlstax.tests.truth.causes.modes import MODES, Mode
-from tlstax.tests.truth.causes.scores import Scored
+from tlstax.tests.truth.causes.scores import LeftOut, Scored
 
 ROOT = Path(__file__).resolve().parents[3]
 NEEDED = 11
@@ -78,15 +79,18 @@ class Attempts:
     kept: Path | None
     judge_only: bool
     scored: list[Scored] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
 
-    def attempt(self, name: str, injection: bench.Injection, case: Case) -> list[str] | None:
-        """Record and judge one case, print its line and return the ids; None if not recorded."""
+    def attempt(self, name: str, injection: bench.Injection, case: Case) -> Scored | None:
+        """Record and judge one case, print its line and score it; None if it was left out."""
         wanted = in_mode(injection, self.mode)
         if wanted is None:
+            self._leave_out(name, case, scores.UNPRICED)
             return None
         place = place_of(name, self.mode, self.kept) if self.kept else None
         if self.judge_only:
             if place is None or not place.exists():
+                self._leave_out(name, case, scores.UNKEPT)
                 return None
             found = judged(place)
         else:
@@ -94,14 +98,18 @@ class Attempts:
                 found = self._recorded(wanted, place)
             except (AssertionError, TlstaxError, subprocess.TimeoutExpired) as error:
                 print(f"WRONG {name:22} not recorded: {error}", flush=True)
-                return []
-        ids = [finding.id for finding in found]
+                self._leave_out(name, case, scores.FAILED)
+                return None
+        ids = tuple(finding.id for finding in found)
         also = (*case.also, *true_of(injection))
-        self.scored.append(Scored(name, case.expected, also, tuple(ids), case.is_control))
-        right = self.scored[-1].is_right
+        made = Scored(name, case.expected, also, ids, case.is_control, case.every)
+        self.scored.append(made)
         shares = ", ".join(f"{f.id} {f.share.value:.0%}" for f in found) or "nothing"
-        print(f"{'ok   ' if right else 'WRONG'} {name:22} {shares}", flush=True)
-        return ids
+        print(f"{'ok   ' if made.is_right else 'WRONG'} {name:22} {shares}", flush=True)
+        return made
+
+    def _leave_out(self, name: str, case: Case, why: str) -> None:
+        self.left_out.append(LeftOut(name, case.is_control, why))
 
     @staticmethod
     def _recorded(injection: bench.Injection, place: Path | None) -> list[Finding]:
@@ -172,8 +180,8 @@ def main() -> int:
     if not attempts.scored:
         failed.append("no case was judged")
     drawn_from = "" if options.blind is None else f", cases and loads drawn from {options.blind}"
-    head = f"Mode {options.mode}{drawn_from}; rules {scores.frozen(ROOT)}."
-    text = f"{head}\n\n{scores.page(attempts.scored)}"
+    head = f"Mode {options.mode}{drawn_from}; {scores.frozen(ROOT)}."
+    text = f"{head}\n\n{scores.page(attempts.scored, attempts.left_out)}"
     print(text)
     if options.table:
         options.table.write_text(text + "\n", encoding="utf-8")
@@ -193,14 +201,15 @@ def run(
     named: dict[str, bool] = {}
     for name, at in pairs:
         case = cases[name]
-        ids = attempts.attempt(f"{name}:{at}", case.parameters[at], case)
-        if ids is not None and case.expected:
-            named[name] = named.get(name, True) and bool(ids) and ids[0] in case.expected
-        elif ids is not None and attempts.scored[-1].wrong:
+        made = attempts.attempt(f"{name}:{at}", case.parameters[at], case)
+        is_lost = made is None and attempts.left_out[-1].why == scores.FAILED
+        if case.expected and (made is not None or is_lost):
+            named[name] = named.get(name, True) and made is not None and made.is_right
+        elif made is not None and made.wrong:
             failed.append(f"{name}:{at} has a false cause")
     for name in mixed:
-        ids = attempts.attempt(name, MIXED[name].parameters[0], MIXED[name])
-        if ids is not None and not set(MIXED[name].expected) <= set(ids):
+        made = attempts.attempt(name, MIXED[name].parameters[0], MIXED[name])
+        if made is not None and not made.is_named:
             failed.append(f"{name} lacks a cause")
     for name, control in controls.items():
         attempts.attempt(name, control, Case((), (control,), is_control=True))
@@ -208,6 +217,8 @@ def run(
     print(f"{right} of {len(named)} causes named with all of their parameters")
     if right < min(NEEDED, len(named)):
         failed.append(f"{NEEDED} must be")
+    if missing := scores.left_out_text(attempts.left_out, scores.FAILED):
+        failed.append(missing)
     return failed + scores.below_wanted(attempts.scored)
 
 

@@ -19,6 +19,8 @@ class Case:
     """Of the older causes the first one was used for tuning."""
     also: tuple[str, ...] = ()
     """Further findings that are true of these loads."""
+    every: bool = False
+    """All of `expected` must be found, and any of them may lead."""
     is_control: bool = False
     """Healthy loads, into which nothing was injected."""
 

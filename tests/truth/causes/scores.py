@@ -12,8 +12,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-JUDGES = ("analysis/findings", "analysis/classify", "analysis/statistics")
+JUDGES = (
+    "analysis/findings", "analysis/classify", "analysis/statistics", "analysis/rows",
+    "collectors/capture",
+)  # fmt: skip
 """Folders with the rules, their metrics, and what these are made of."""
+CASES = ("tests/truth/causes",)
+"""The folder that says what is injected, and what is true of it."""
 PRECISION, RECALL, FIRED = 0.98, 0.90, 0.01
 """Least share of true findings and of named causes; most of the controls with a false finding."""
 
@@ -32,6 +37,8 @@ class Scored:
     """Ids of findings, the first one first."""
     is_control: bool = False
     """A healthy load: nothing was injected into it."""
+    every: bool = False
+    """All of `expected` must be there, and one of them lead."""
 
     @property
     def cause(self) -> str:
@@ -45,17 +52,29 @@ class Scored:
 
     @property
     def is_named(self) -> bool:
-        """Whether the cause is among the findings."""
-        return bool({*self.found} & {*self.expected})
+        """Whether the cause is among the findings, or all causes of a case that must have all."""
+        named = {*self.found} & {*self.expected}
+        return named == {*self.expected} if self.every else bool(named)
 
     @property
     def is_right(self) -> bool:
         """Whether the cause leads; of a load without one, whether nothing false was found."""
-        return (
-            self.found[:1] != () and self.found[0] in self.expected
-            if self.expected
-            else not self.wrong
-        )
+        return self.is_named and self.found[0] in self.expected if self.expected else not self.wrong
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A case without a recording: it is in no score, and named beside them."""
+
+    name: str
+    is_control: bool
+    why: str
+    """One of the sentences below."""
+
+
+FAILED = "could not be recorded"
+UNKEPT = "not among the recordings that were kept"
+UNPRICED = "with probes that no budget is kept for"
 
 
 @dataclass(frozen=True)
@@ -112,18 +131,33 @@ def below_wanted(scored: Sequence[Scored]) -> list[str]:
 
 
 def frozen(root: Path) -> str:
-    """A digest of everything that findings depend on: a table is of the rules that have it."""
+    """Digests of what findings depend on, and of the cases: a table is of those that have them."""
+    return f"rules {_digest(root, JUDGES)}, cases {_digest(root, CASES)}"
+
+
+def _digest(root: Path, folders: Iterable[str]) -> str:
     made = hashlib.sha256()
-    for folder in JUDGES:
+    for folder in folders:
         for path in sorted((root / folder).rglob("*")):
-            if path.suffix in (".py", ".toml"):
+            if path.suffix in (".py", ".toml", ".lua", ".c"):
                 made.update(path.relative_to(root).as_posix().encode() + b"\0")
                 made.update(path.read_bytes() + b"\0")
     return made.hexdigest()[:12]
 
 
-def page(scored: Sequence[Scored]) -> str:
-    """All of it as Markdown: one line per cause with what was found, then the totals."""
+def left_out_text(left_out: Sequence[LeftOut], why: str) -> str:
+    """How many were left out for a reason, and which; "" if none was."""
+    parts = []
+    for is_control, kind in ((False, "case"), (True, "control")):
+        names = [one.name for one in left_out if one.why == why and one.is_control == is_control]
+        if names:
+            count = f"{len(names)} {kind}{'s' * (len(names) > 1)}"
+            parts.append(f"{count} ({', '.join(names)})")
+    return f"{' and '.join(parts)} {why}" if parts else ""
+
+
+def page(scored: Sequence[Scored], left_out: Sequence[LeftOut] = ()) -> str:
+    """All of it as Markdown: a line per cause with what was found, totals, what has no score."""
     causes = list(dict.fromkeys(one.cause for one in scored))
     lines = [
         "| case | named | leads | true findings | found (times), false in bold |",
@@ -145,4 +179,7 @@ def page(scored: Sequence[Scored]) -> str:
         f"Precision {precision(scored)} of all findings; recall {recall(scored)}; the cause leads"
         f" in {leading(scored)}; healthy loads with a false finding {healthy(scored)}."
     )
+    missing = [text for why in (FAILED, UNKEPT, UNPRICED) if (text := left_out_text(left_out, why))]
+    if missing:
+        totals += f" In none of these numbers: {'; '.join(missing)}."
     return "\n".join([*lines, "", totals])

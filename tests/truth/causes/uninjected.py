@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Findings that no case expects first, and no mixed case at all, and why.
+"""Findings that no case expects first, nor together with others, and why.
 
 A further finding that a case accepts is not injected by it: the case passes without it.
 docs/findings.md tells the same to its readers; a test compares the ids.
@@ -17,5 +17,4 @@ UNINJECTED = {
     "certificate_refused": "for libraries that do not tell which side refused; the cases' one does",
     "library_wait": "for stacks that end in the C library; the cases' are walked on (name_lookup)",
     "client_waits": "what client_pause and saturating are where no rule says why clients wait",
-    "client_key": "made by client_crypto, which passes with either of the two in front",
 }
