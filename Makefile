@@ -351,8 +351,8 @@ test-fleet-rounds: root-test-fleet-rounds test-install ## 200 recordings over ss
 	TLSTAX_ROUND_HOSTS=$(HOSTS) TLSTAX_ROUNDS=$(ROUNDS) $(PYTEST) tests/kernel/remote/test_rounds.py
 
 .PHONY: test-causes
-test-causes: root-test-causes test-install ## causes injected into real servers, beside the ones of `make test`
-	$(PYTEST) -v -m long tests/e2e/report/test_findings.py tests/e2e/report/test_more_causes.py
+test-causes: root-test-causes test-install ## causes injected into real servers, beside the ones of `make test`, and those that the demo names (9 minutes)
+	$(PYTEST) -v -m long tests/e2e/report/test_findings.py tests/e2e/report/test_more_causes.py tests/e2e/experiment/test_demo.py
 
 .PHONY: test-alerts
 test-alerts: root-test-alerts test-install ## the alert rules in Debian's Prometheus, each at its planted fault (4 minutes)
@@ -544,8 +544,8 @@ check-canary: root-check-canary test-install ## compare `tlstax canary` with the
 	$(BIN)/python tests/truth/canary/check.py
 
 .PHONY: check-whatif
-check-whatif: root-check-whatif test-install $(if $(SERVERS),packages-servers) ## compare predictions of `tlstax whatif` with real runs (4 minutes, quiet host); HELD_OUT=1: of keys, threads and result sizes that nothing was fitted on (6 minutes); SERVERS=1: of three other servers (8 minutes)
-	$(BIN)/python tests/truth/whatif/check.py $(if $(HELD_OUT),--held-out) $(if $(SERVERS),--servers)
+check-whatif: root-check-whatif test-install ## compare predictions of `tlstax whatif` with real runs (4 minutes, quiet host); HELD_OUT=1: of keys, threads and result sizes that nothing was fitted on (6 minutes)
+	$(BIN)/python tests/truth/whatif/check.py $(if $(HELD_OUT),--held-out)
 
 PACKAGES_ARM64_GUEST := base-files base-passwd bash bpftool coreutils dash findutils gawk grep hostname iproute2 kmod libbpf1 libssl3 libstdc++6 login \
 	mariadb-client-core mariadb-server-core mawk mount openssh-client openssh-server openssl procps python3 sed util-linux

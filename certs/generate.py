@@ -181,7 +181,8 @@ def _put_in_place(scratch: Mapping[Path, Path]) -> None:
     for path, old in former.items():
         if path.is_dir() and not path.is_symlink():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        old.unlink(missing_ok=True)  # of a process that was killed
+        if os.path.lexists(old):  # of a process of this number that was killed
+            _leave_former(path, old)
     try:
         for path, old in former.items():
             if os.path.lexists(path):
@@ -190,13 +191,23 @@ def _put_in_place(scratch: Mapping[Path, Path]) -> None:
             written.rename(path)
     except BaseException:
         for path, old in former.items():
-            if not os.path.lexists(scratch[path]):  # it is in its place
-                path.unlink(missing_ok=True)
-            if os.path.lexists(old):
-                old.rename(path)
+            with suppress(OSError):  # the others are put back, and the first error is told
+                if not os.path.lexists(scratch[path]):  # it is in its place
+                    path.unlink(missing_ok=True)
+                if os.path.lexists(old):
+                    old.rename(path)
         raise
     for old in former.values():
-        old.unlink(missing_ok=True)
+        with suppress(OSError):  # the set is in its place
+            old.unlink(missing_ok=True)
+
+
+def _leave_former(path: Path, old: Path) -> None:
+    """Remove an earlier file that was set aside, unless it is the only one."""
+    if os.path.lexists(path):
+        old.unlink()
+    else:
+        old.rename(path)
 
 
 def write_private(path: Path, data: bytes, *, replace: bool = False) -> None:

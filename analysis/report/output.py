@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from tlstax.collectors.capture.files import is_stream, put_whole
+from tlstax.collectors.capture.files import is_stream, put_whole, write_stream
 from tlstax.collectors.capture.printable import harmless, output_error
 
 STANDARD_OUTPUT = "-"
@@ -30,7 +30,7 @@ def write(path: str, content: str | bytes) -> None:
         raise output_error(path or "to a file without a name", OSError(number, os.strerror(number)))
     try:
         if is_stream(target):
-            target.write_bytes(data)
+            write_stream(target, data)
         else:
             put_whole(target, data, mode=None)
     except OSError as error:

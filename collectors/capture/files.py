@@ -40,6 +40,13 @@ def is_stream(path: Path) -> bool:
     )
 
 
+def write_stream(path: Path, content: bytes) -> None:
+    """Write to what `is_stream` says is one, behind what it has already; raises OSError."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+    with open(os.open(path, flags), "wb") as stream:
+        stream.write(content)
+
+
 def put_whole(path: Path, content: bytes, mode: int | None) -> None:
     """Put a file there with these permissions, or leave what is there; raises OSError.
 

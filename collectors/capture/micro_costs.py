@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.capture.files import is_stream, put_whole
+from tlstax.collectors.capture.files import is_stream, put_whole, write_stream
 
 VERSION: Final = 2
 _LENGTH_MOST: Final = 1 << 24  # characters: /dev/zero has no end
@@ -83,10 +83,13 @@ def save(costs: MicroCosts, path: Path) -> None:
     """Write as JSON, or leave what is there. Raises TlstaxError (IO)."""
     try:
         text = json.dumps({"version": VERSION, **asdict(costs)}, indent=1)
-        if path.is_symlink() or is_stream(path):
-            path.write_text(text + "\n", encoding="utf-8")
+        content = f"{text}\n".encode()
+        if is_stream(path):
+            write_stream(path, content)
+        elif path.is_symlink():
+            path.write_bytes(content)
         else:
-            put_whole(path, f"{text}\n".encode(), mode=None)
+            put_whole(path, content, mode=None)
     except OSError as error:
         raise TlstaxError(
             f"cannot write {path}", str(error.strerror), "Choose another file", ExitCode.IO

@@ -49,18 +49,10 @@ def measure(
     tls_version: str,
     ciphers: Sequence[str] = (),
 ) -> MicroCosts:
-    """Measure.
+    """Measure; TlstaxError (HOST) if this OpenSSL lacks a required feature.
 
-    TlstaxError: HOST if this OpenSSL lacks a required feature, CAPTURE if the version is unknown.
     Signatures with `sign_kinds`, whole handshakes with `handshake_kinds`, records with `ciphers`.
     """
-    if tls_version == "unknown":
-        raise TlstaxError(
-            "cannot tell what other handshakes would cost",
-            "the recording does not have the TLS version of its own: yaSSL and wolfSSL hide it",
-            "Record a server with OpenSSL",
-            ExitCode.CAPTURE,
-        )
     if tls_version not in _VERSIONS:
         raise TlstaxError(
             f"cannot measure {tls_version} handshakes",

@@ -42,14 +42,17 @@ def group_of(pid: int | str, controller: str, proc: Path = PROC) -> Group | None
     except OSError:
         return None
     paths = {}
-    for line in lines:
-        _, names, path = line.split(":", 2)
+    for line in lines:  # of any host: what is not as Linux writes it tells nothing
+        _, names, path = [*line.split(":", 2), "", "", ""][:3]
         for name in names.split(","):
-            paths[name] = path
+            if path:
+                paths[name] = path
     v2 = None
     for line in mounts:
         fields = line.split(" ")
-        behind = fields[fields.index("-") + 1 :]
+        behind = fields[fields.index("-", 5) + 1 :] if "-" in fields[5:] else []
+        if not behind:
+            continue
         kind, options = behind[0], behind[-1].split(",")
         if kind == "cgroup" and controller in options and controller in paths:
             return _below(proc.parent, fields, paths[controller], is_v2=False)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.printable import whole_number
 from tlstax.collectors.preflight import cgroups
 from tlstax.collectors.preflight.present_probes import count_in
 from tlstax.collectors.preflight.trial_child import Outcome, State
@@ -76,9 +77,9 @@ def read_target(pid: int, probed_paths: list[str], proc: Path = PROC) -> TargetF
     return TargetFacts(
         pid=pid,
         name=status.get("Name", "").strip(),
-        state=status.get("State", " ").split()[0],
-        tracer=int(status.get("TracerPid", "0")) or _tracer(place),
-        seccomp=int(status.get("Seccomp", "0")),
+        state=(status.get("State", "").split() or [""])[0],
+        tracer=(whole_number(status.get("TracerPid", "").strip()) or 0) or _tracer(place),
+        seccomp=whole_number(status.get("Seccomp", "").strip()) or 0,
         shadow_stack="shstk" in status.get("x86_Thread_features", "").split(),
         frozen=cgroups.is_frozen(pid, proc),
         memory_left_bytes=cgroups.memory_left_bytes(pid, proc),

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from tlstax.collectors.capture.printable import whole_number
+
 PROC: Final = Path("/proc")
 CONTROL_GROUPS: Final = Path("/sys/fs/cgroup")
 ROOM_MOST: Final = 1 << 16
@@ -35,7 +37,7 @@ def thread_room(pid: int, least: int = ROOM_LEAST, proc: Path = PROC) -> int:
 
 def present_threads(pid: int, proc: Path = PROC) -> int:
     """Threads of the process now; 0 when it has ended."""
-    found = re.search(r"^Threads:\s*(\d+)$", _text(proc / str(pid) / "status"), re.MULTILINE)
+    found = re.search(r"^Threads:\s*([0-9]{1,9})$", _text(proc / str(pid) / "status"), re.MULTILINE)
     return int(found[1]) if found else 0
 
 
@@ -58,9 +60,9 @@ def _limits(pid: int, present: int, proc: Path) -> Iterator[int]:
 
 
 def _number(path: Path) -> Iterator[int]:
-    text = _text(path).strip()
-    if text.isdigit():  # not "max"
-        yield int(text)
+    number = whole_number(_text(path).strip())
+    if number is not None:  # not "max"
+        yield number
 
 
 def _text(path: Path) -> str:

@@ -65,8 +65,11 @@ def connect(destination: Destination) -> "Connection":
 
 def _with_copy(destination: Destination, machine: str) -> "Connection":
     path = recorder_path(machine)
+    warning = ""
+    with suppress(OSError):  # it is being built
+        warning = age_warning(path, f"the recorder for {machine}")
     made = Connection(destination, path, machine)
-    if warning := age_warning(path, f"the recorder for {machine}"):
+    if warning:
         warn(warning)
     return made
 

@@ -47,9 +47,9 @@ _IMPOSSIBLE: Final = re.compile(r"[\0-\x1f\x7f]|(^|/)\.{0,2}(/|$)")
 """In the name of a text: what is no character of a path, and parts that lead elsewhere."""
 _LINK_NAME: Final = re.compile(r"proc/[0-9]{1,10}/(exe|root)", re.ASCII)
 _FACTS_BYTES_MOST: Final = 64 << 20
-WAIT_S: Final = 60.0
-"""For files that other processes fetch, in all: less than the recorder there waits for a request
-(answers.h)."""
+WAIT_S: Final = 30.0
+"""For files that other processes fetch, in all. The recorder there waits 120 s for a request
+(answers.h), and behind this come two turns of planning (plan_cache.WAIT_S) and a plan."""
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 

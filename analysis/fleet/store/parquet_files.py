@@ -24,7 +24,7 @@ from tlstax.analysis.fleet.columns import (
 from tlstax.analysis.fleet.store import packing
 from tlstax.analysis.fleet.store.layout import PARTIAL, make_folder
 from tlstax.analysis.fleet.store.packing import LIVE_LEVEL, ROWS_OF_A_GROUP
-from tlstax.collectors.capture.printable import output_error
+from tlstax.collectors.capture.printable import output_error, whole_number
 from tlstax.collectors.capture.schema import table_name
 
 VERSION_KEY: Final = b"tlstax.schema_version"
@@ -167,9 +167,10 @@ def check(path: Path, table: type[Row]) -> Any:
     found = footer_of(path)
     schema = found.schema.to_arrow_schema()
     version, name = (_text(found.metadata, key) for key in (VERSION_KEY, TABLE_KEY))
-    if not version.isdigit() or BY_NAME.get(name) is not table:
+    number = whole_number(version)
+    if number is None or BY_NAME.get(name) is not table:
         raise UnreadableError(path, f"it is no file of the table {table_name(table)}")
-    if int(version) > SCHEMA_VERSION:
+    if number > SCHEMA_VERSION:
         raise TlstaxError(
             f"cannot read {path}",
             f"it has version {version} of the tables, and this tlstax reads up to {SCHEMA_VERSION}",

@@ -100,6 +100,7 @@ def run(options: argparse.Namespace) -> int:
                     outcome.capture.unlink(missing_ok=True)
         for host in into.add_again():
             interrupts.say(f"{host.plain_name}: {tally.take_again(host)}")
+        interrupts.end()
     print(tally.summary(len(hosts)), file=sys.stderr)
     if into.left:
         raise into.error()
@@ -205,24 +206,32 @@ def _folder(kept: Path | None, into: IntoDataSet) -> Iterator[Path]:
 
 
 class _Interrupts:
-    """The first SIGINT, SIGTERM or SIGHUP ends the round in order.
+    """The first SIGINT, SIGTERM or SIGHUP ends the round in order, and so does lost output.
 
-    Its recordings are sessions of their own, which a terminal that is closed does not end.
+    Its recordings are sessions of their own, which a terminal that is closed does not end; writing
+    to it fails before the signal comes.
     """
 
     requested = False
+    _unsaid: BaseException | None = None
 
     def stops_if(self, is_over: Callable[[], bool]) -> Callable[[], bool]:
         """Whether to stop: if asked to, or if it is over."""
         return lambda: self.requested or is_over()
 
     def say(self, text: str) -> None:
-        """Print a line; after an interrupt, also to a terminal that is gone."""
+        """Print a line; where that fails the round is ended, and `end` says why."""
         try:
             print(text, flush=True)
-        except (TlstaxError, BrokenPipeError):
+        except (TlstaxError, BrokenPipeError) as error:
             if not self.requested:
-                raise
+                self._unsaid = error
+            self.requested = True
+
+    def end(self) -> None:
+        """Raise what kept a line from being printed, unless the round was asked to end before."""
+        if self._unsaid is not None:
+            raise self._unsaid
 
     def __enter__(self) -> "_Interrupts":
         self._before = {

@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.capture.files import is_stream, put_whole
+from tlstax.collectors.capture.files import is_stream, put_whole, write_stream
 from tlstax.collectors.placement.model import FunctionPlan, Plan, Site
 from tlstax.collectors.placement.plan_text import NoFitError, made_of, plain_of
 from tlstax.collectors.preflight.safety import Note, Safety
@@ -211,7 +211,7 @@ def write_plan_file(path: Path, text: str, overwrite: bool) -> None:
         require_no_plan(path)
     try:
         if is_stream(path):
-            path.write_text(text, encoding="utf-8")
+            write_stream(path, text.encode())
         else:
             put_whole(path, text.encode(), None)
     except OSError as error:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from tlstax import ExitCode, TlstaxError
+from tlstax.collectors.capture.printable import whole_number
 
 UNNAMED: Final = "[unknown]"
 KERNEL_START: Final = 1 << 63
@@ -119,11 +120,12 @@ def _folded(lines: Iterable[str]) -> Iterator[BccStack]:
             continue
         stack, _, value = line.rpartition(" ")
         comm, *names = stack.split(";")
-        if not value.isdigit() or not comm:
+        number = whole_number(value)
+        if number is None or not comm:
             raise _strange(line)
         frames = [BccFrame(0, name.removesuffix("_[k]")) for name in reversed(names)]
         user, kernel = _split(frames)
-        yield BccStack(comm, 0, user, kernel, int(value))
+        yield BccStack(comm, 0, user, kernel, number)
 
 
 def parse_histogram(text: str) -> list[Bucket]:

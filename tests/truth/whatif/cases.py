@@ -2,8 +2,8 @@
 """The pairs of set-ups that `make check-whatif` predicts and measures.
 
 CASES are the kinds of changes that the model's constants were found with. HELD_OUT has key sizes,
-numbers of client threads and sizes of results that no constant was found with; OTHER_SERVERS has
-servers and TLS libraries that none was found with. Both were written before they were first run.
+numbers of client threads and sizes of results that no constant was found with; it was written
+before it was first run.
 """
 
 import json
@@ -44,12 +44,11 @@ class Setup:
     suite: str = ""  # '': what both agree on
     version: str = "TLSv1.3"
     threads: int = 1
-    kind: str = ""  # a server of the catalogue; '': this host's MariaDB
 
     @property
     def server(self) -> str:
         """Set-ups with the same name have the same server, and are in the same capture."""
-        return f"{self.kind}-{self.key}-{self.suite}".strip("-").replace(":", "-")
+        return f"{self.key}-{self.suite}".rstrip("-").replace(":", "-")
 
     @property
     def load(self) -> str:
@@ -81,15 +80,14 @@ def _result(cipher: str, version: str, size: int = 64, threads: int = 1) -> Setu
     return Setup(f"{scenario} {cipher} {threads}", "rsa:2048", scenario, suite, version, threads)
 
 
-def _connect(key: str, threads: int = 1, kind: str = "") -> Setup:
-    name = f"{kind} connect {key} {threads}".strip()
-    return Setup(name, key, "connect", threads=threads, kind=kind)
+def _connect(key: str, threads: int = 1) -> Setup:
+    return Setup(f"connect {key} {threads}", key, "connect", threads=threads)
 
 
-def _other_key(before: str, after: str, threads: int = 1, kind: str = "") -> Case:
-    where = kind or f"{threads} thread{'s' * (threads > 1)}"
-    now, then = (_connect(key, threads, kind) for key in (before, after))
-    return Case(f"{before} to {after}, {where}", now, then, WhatIfScenario(key=after))
+def _other_key(before: str, after: str, threads: int = 1) -> Case:
+    name = f"{before} to {after}, {threads} thread{'s' * (threads > 1)}"
+    scenario = WhatIfScenario(key=after)
+    return Case(name, _connect(before, threads), _connect(after, threads), scenario)
 
 
 def _other_cipher(before: str, after: str, version: str, size: int, threads: int = 1) -> Case:
@@ -123,15 +121,6 @@ HELD_OUT = (
     _other_cipher("AES256-GCM", "CHACHA20-POLY1305", "TLSv1.3", 256),
     _other_cipher("AES256-CBC-SHA1", "AES128-GCM", "TLSv1.2", 256, 2),
 )
-# OpenSSL 1.1, 3.x, 3.5. (Of yaSSL and wolfSSL the version of handshakes is not known: refused.)
-OPENSSL = ("mysql80", "mysql97", "mariadb118")
-OTHER_SERVERS = tuple(
-    _other_key(before, after, kind=kind)
-    for kind in OPENSSL
-    for before, after in (
-        ("rsa:2048", "ec:p256"), ("rsa:3072", "rsa:2048"), ("rsa:2048", "rsa:4096")
-    )
-)  # fmt: skip
 
 
 def _resuming(server: PrivateServer, seconds: int, resumed: float, wait: Wait) -> DriveResult:

@@ -65,9 +65,11 @@ def test_no_link_of_a_stranger_is_followed(tmp_path: Path) -> None:
 
 def test_a_report_to_an_open_output_is_written_into_it(tmp_path: Path) -> None:
     """As to /dev/stdout, a link that root would replace for everybody."""
-    with (tmp_path / "redirected").open("wb") as file:
+    with (tmp_path / "redirected").open("ab") as file:
+        file.write(b"before\n")
+        file.flush()
         write(f"/proc/self/fd/{file.fileno()}", "report")
-    assert (tmp_path / "redirected").read_bytes() == b"report"
+    assert (tmp_path / "redirected").read_bytes() == b"before\nreport"
 
 
 @pytest.mark.parametrize("what", ["pipe", "link", "folder", "stranger's", "writable", "endless"])

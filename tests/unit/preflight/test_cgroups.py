@@ -79,13 +79,25 @@ def limit(place: Path, limit_bytes: object, usage_bytes: int, cache_bytes: int =
 @pytest.mark.parametrize("text", ["²", "1 2", "", "-1", "\udcff"])
 @pytest.mark.parametrize("name", ["memory.max", "memory.current", "memory.stat"])
 def test_texts_of_another_host_that_are_no_numbers(proc: Path, name: str, text: str) -> None:
-    """They ended preflight by a traceback of int()."""
+    """Preflight of that host ended, and said that memory might be short here."""
     place = mounted(proc, "cgroup2", "nsdelegate", "/db")
     limit(place, 100 * MIB, 60 * MIB)
     (place / name).write_text(f"active_file {text}" if name == "memory.stat" else text,
                               errors="surrogateescape")  # fmt: skip
     left = cgroups.memory_left_bytes(17, proc)
     assert left == (40 * MIB if name == "memory.stat" else None)
+
+
+@pytest.mark.parametrize("line", ["", "5", "5:cpu", "5:cpu:", "5:\udcff:/db:x"])
+@pytest.mark.parametrize("mount", ["", "-", "1 2 3 4 5 - ", "1 2 3 4 5 6", "1 2 - 3 4 5 6 7"])
+def test_lines_of_another_host_that_linux_does_not_write(proc: Path, line: str, mount: str) -> None:
+    place = mounted(proc, "cgroup2", "nsdelegate", "/db")
+    (place / "cgroup.events").write_text("frozen 1\n")
+    for name, strange in (("17/cgroup", line), ("self/mountinfo", mount)):
+        known = (proc / name).read_text()
+        (proc / name).write_text(f"{strange}\n{known}", errors="surrogateescape")
+    (proc / "17/cgroup").write_text((proc / "17/cgroup").read_text(errors="replace") + "0::/db\n")
+    assert cgroups.is_frozen(17, proc) is True
 
 
 def test_the_tightest_limit_counts_and_the_page_cache_does_not(proc: Path) -> None:

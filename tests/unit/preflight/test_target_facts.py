@@ -35,6 +35,12 @@ def test_a_tracer_of_one_thread_is_seen(tmp_path: Path) -> None:
     assert read_target(PID, [], tmp_path).tracer == TRACER
 
 
+@pytest.mark.parametrize("tracer", ["²", "", "x", "9" * 5000])
+def test_a_status_of_another_host_that_linux_does_not_write(tmp_path: Path, tracer: str) -> None:
+    (process(tmp_path) / "status").write_text(STATUS.format(PID, tracer) + "State:\t\n")
+    assert read_target(PID, [], tmp_path).tracer == 0
+
+
 def test_a_thread_is_no_process(tmp_path: Path) -> None:
     process(tmp_path, group=PID - 1)
     with pytest.raises(TlstaxError, match="thread of another process") as refused:

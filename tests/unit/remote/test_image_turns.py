@@ -29,8 +29,10 @@ HOLDER = """
 import sys
 from contextlib import ExitStack
 from tlstax.collectors.process.file_images import fetching_turn
+# Builds that share a lock: it is held once.
+firsts = {each[:2]: each for each in sys.argv[1:]}.values()
 with ExitStack() as held:
-    print(all([held.enter_context(fetching_turn(each, 0)) for each in sys.argv[1:]]), flush=True)
+    print(all([held.enter_context(fetching_turn(each, 0)) for each in firsts]), flush=True)
     sys.stdin.read()
 """
 Spawn = Callable[..., "subprocess.Popen[Any]"]

@@ -202,6 +202,27 @@ def test_a_file_that_cannot_be_put_in_its_place_leaves_the_whole_set(
     assert not list(directory.glob(".*"))
 
 
+def test_what_a_killed_run_set_aside_is_not_lost_by_the_next_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container each run may have the same process id."""
+    made = generate(tmp_path, KeyKind.parse("ec:p256"))
+    before = {path.name: path.read_bytes() for path in made.files}
+    for path in made.files:
+        path.rename(path.with_name(f".{path.name}.{os.getpid()}.old"))
+    rename = Path.rename
+
+    def rename_or_fail(path: Path, target: Path) -> Path:
+        if target.name == "server-key.pem" and not path.name.endswith(".old"):
+            raise OSError(errno.EIO, "Input/output error", str(target))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", rename_or_fail)
+    with pytest.raises(TlstaxError, match="Input/output error"):
+        generate(tmp_path, KeyKind.parse("ec:p256"), force=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 @pytest.mark.parametrize("name", ["ca.pem", "server-key.pem"])
 def test_a_folder_in_the_place_of_a_file_leaves_the_whole_set(name: str, tmp_path: Path) -> None:
     made = generate(tmp_path, KeyKind.parse("ec:p256"))
