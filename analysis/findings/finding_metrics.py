@@ -216,7 +216,7 @@ def _add_connections(found: Metrics, blocks: Blocks) -> None:
     unanswered = commands - blocks.sums("ended:record_write")
     # Whose handshake fails or is given up executes none, and could not be kept open.
     made = np.maximum(0.0, connects - blocks.sums("dense:failure", "dense:abandoned"))
-    quits = np.minimum(ends, made)
+    quits = np.minimum(np.maximum(0.0, ends - connects + made), made)
     quits = np.where(unanswered < 0, quits, np.minimum(quits, unanswered))
     found["commands_per_connection"] = blocks.metric(ratio(commands - quits, made))
     found["handshakes_count"] = exact(

@@ -21,7 +21,9 @@ _VERSION: Final = re.compile(r"(\d{1,3})\.(\d{1,3})\.(\d{1,3})")
 _FIRST_TLS13: Final = (8, 0, 16)
 """https://dev.mysql.com/doc/refman/8.0/en/encrypted-connection-protocols-ciphers.html"""
 _FIRST_CHAIN: Final = (8, 0, 30)
-"""MySQL before it sends the first certificate of its file alone: MySQL's bug 54158. yaSSL, too."""
+"""Before this version MySQL sends only the first certificate of its file (its bug 54158), and so
+does yaSSL in any version."""
+_OF_MYSQL: Final = ("mysql", "percona")
 
 
 def add_texts(found: Metrics, part: Group, tables: Tables, blocks: Blocks) -> None:
@@ -121,12 +123,12 @@ def _told_s(text: str) -> int | None:
 
 def _lacks_tls13(tables: Tables) -> bool:
     """Whether the server has no TLS 1.3 with any library: MySQL before 8.0.16."""
-    return tables.targets[0].server in ("mysql", "percona") and _is_before(_FIRST_TLS13, tables)
+    return tables.targets[0].server in _OF_MYSQL and _is_before(_FIRST_TLS13, tables)
 
 
 def _sends_chain(library: str, tables: Tables) -> bool:
     """Whether the server sends all certificates of its file, as far as is known."""
-    is_mysql = bool(tables.targets) and tables.targets[0].server == "mysql"
+    is_mysql = bool(tables.targets) and tables.targets[0].server in _OF_MYSQL
     return not library.startswith("yaSSL") and not (is_mysql and _is_before(_FIRST_CHAIN, tables))
 
 

@@ -157,6 +157,9 @@ LABELS: Final[Mapping[str, Label]] = {
     "abandoned_time_share": Label(
         "handshakes that were given up, share of the time", "share", "handshake"
     ),
+    "lost_connecting_share": Label(
+        "handshakes that failed or were given up, share of connecting", "share", "handshake"
+    ),
     "old_version_share": Label("share of handshakes older than TLS 1.2", "share", "handshake"),
     "session_cache": Label("resumption, by the server's status", "text", "method"),
     "cipher": Label("cipher suites", "text", "handshake"),

@@ -3,7 +3,14 @@
 
 from typing import Final
 
-from tlstax.analysis.findings.window_metrics import Blocks, Metric, Metrics, exact, ratio
+from tlstax.analysis.findings.window_metrics import (
+    CONNECTING_PHASES,
+    Blocks,
+    Metric,
+    Metrics,
+    exact,
+    ratio,
+)
 from tlstax.analysis.rows.tables import Group, Tables
 from tlstax.analysis.statistics.units import Floats
 from tlstax.collectors.capture.vocabulary import HANDSHAKE_PHASES
@@ -26,6 +33,9 @@ def add_outcomes(found: Metrics, blocks: Blocks, served: Floats) -> None:
         found[f"{name}_share"] = blocks.metric(ratio(count, whole))
         part = ratio(blocks.sums(f"wall:{outcome}"), walls)
         found[f"{name}_time_share"] = blocks.metric(part * ratio(shakes, served))
+    connecting = blocks.sums(*blocks.matching(lambda phase, state: phase in CONNECTING_PHASES))
+    lost = ratio(blocks.sums("wall:failure", "wall:abandoned"), walls)
+    found["lost_connecting_share"] = blocks.metric(lost * ratio(shakes, connecting))
     found["failed_hello_share"] = blocks.share("failed:hello", "failed:signed")
     found["failed_signed_share"] = blocks.share("failed:signed", "failed:hello")
     found["old_version_share"] = blocks.share("version:old", "version:current")

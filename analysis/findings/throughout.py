@@ -103,16 +103,18 @@ def add_timers(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:
         if row.on_cpu_ns < 0:
             operations = (max(0, getattr(row, f"{name}_ns")) for name in HANDSHAKE_SUB_PHASES)
             wait_ns = max(0, row.end_ns - row.start_ns - sum(operations))
+        is_timer = any(low <= wait_ns <= high for low, high in TIMERS_NS)
         add("waited", block, wait_ns)
+        if is_timer:
+            add("waited:timer", block, wait_ns)
         if row.outcome != "success":
             continue
         add("records", block, 1)
-        if any(low <= wait_ns <= high for low, high in TIMERS_NS):
+        if is_timer:
             add("timers", block, 1)
             if row.on_cpu_ns >= 0:
                 place = "parts" if row.network_wait_count > FLIGHTS else "whole"
                 add(f"timers:{place}", block, 1)
-            add("waited:timer", block, wait_ns)
 
 
 def add_outcomes(add: Add, everywhere: Mapping[int, int], tables: Tables) -> None:

@@ -13,6 +13,7 @@
  * r TID   start a thread with this id, which spins for 20 ms (needs CAP_SYS_ADMIN)
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <linux/sched.h>
 #include <openssl/ssl.h>
 #include <pthread.h>
@@ -240,6 +241,11 @@ static void start_as(long tid)
 	};
 	runs = 1;
 	long result = clone_spinning(&arguments);
+	/* The kernel frees the id of the one before a moment after it has ended. */
+	for (int tries = 0; result == -EEXIST && tries < 1000; tries++) {
+		usleep(1000);
+		result = clone_spinning(&arguments);
+	}
 	if (result < 0) {
 		fprintf(stderr, "crowd: clone3: %s\n", strerror(-result));
 		exit(1);

@@ -260,6 +260,7 @@ def test_a_chain_is_named_where_handshakes_have_a_round_trip_more(
     ("server", "version", "library", "expected"),
     [
         ("mysql", "8.0.29", "OpenSSL", False),
+        ("percona", "8.0.29-21", "OpenSSL", False),
         ("mysql", "5.7.44-log", "OpenSSL", False),
         ("mysql", "8.0.30", "OpenSSL", True),
         ("mariadb", "5.5.68-MariaDB", "OpenSSL", True),

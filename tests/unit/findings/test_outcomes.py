@@ -35,6 +35,23 @@ def failing(mode: str, signed_of_ten: int, every: int = 3, **status: str) -> Tab
     return rows
 
 
+def given_up(rows: Tables, wait_ns: int) -> None:
+    """As many more handshakes, of a second each; the others wait so long."""
+    rows.handshakes += [
+        row._replace(
+            handshake_id=-row.handshake_id - 1, outcome="abandoned", sign_ns=0,
+            start_ns=row.end_ns - S, blocked_network_ns=S,
+        )
+        for row in rows.handshakes
+    ]  # fmt: skip
+    rows.ledger = [
+        row._replace(time_ns=row.time_ns * (wait_ns + S) // wait_ns)
+        if (row.phase, row.state) == ("handshake", "blocked_network")
+        else row
+        for row in rows.ledger
+    ]
+
+
 @MODES
 def test_handshakes_that_fail_are_named_with_their_count_and_their_time(mode: str) -> None:
     rows = failing(mode, 5, every=4)
@@ -84,23 +101,38 @@ def test_long_handshakes_that_are_given_up_are_no_constant_time_of_the_others(mo
     """The others wait 42 ms each, these a second: they were called waits of 42 ms, too."""
     rows = storm(mode, wait=42 * MS)
     assert "constant_pause" in found(rows)
-    rows.handshakes += [
-        row._replace(
-            handshake_id=-row.handshake_id - 1, outcome="abandoned", sign_ns=0,
-            start_ns=row.end_ns - S, blocked_network_ns=S,
-        )
-        for row in rows.handshakes
-    ]  # fmt: skip
-    rows.ledger = [
-        row._replace(time_ns=row.time_ns * (42 * MS + S) // (42 * MS))
-        if (row.phase, row.state) == ("handshake", "blocked_network")
-        else row
-        for row in rows.ledger
-    ]
+    given_up(rows, 42 * MS)
     assert "constant_pause" not in found(rows)
     assert "abandoned_handshakes" in found(rows)
     # Its mean is of both kinds, as its time is: it was all of it divided by the others.
     assert "the client: 521 ms in each" in sentence(rows, "client_waits")
+
+
+@MODES
+def test_a_constant_time_of_handshakes_that_fail_is_one(mode: str) -> None:
+    """Four of five fail after 42 ms: their waits were of all, and not of those of 42 ms."""
+    rows = storm(mode, wait=42 * MS)
+    rows.handshakes = [
+        row._replace(outcome="failure") if number % 5 else row
+        for number, row in enumerate(rows.handshakes)
+    ]
+    assert "constant_pause" in found(rows)
+
+
+@MODES
+def test_time_of_handshakes_that_are_given_up_is_none_that_a_pool_saves(mode: str) -> None:
+    """The others execute five queries each."""
+    rows = storm(mode, queries=5)
+    assert "connections_not_reused" in found(rows)
+    given_up(rows, MS)
+    rows.phase_counts = [
+        row._replace(ended_count=2 * row.ended_count)
+        if row.phase in ("connect", "disconnect")
+        else row
+        for row in rows.phase_counts
+    ]
+    assert "connections_not_reused" not in found(rows)
+    assert "abandoned_handshakes" in found(rows)
 
 
 @MODES
