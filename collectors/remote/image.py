@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tlstax import ExitCode, TlstaxError
-from tlstax.collectors.binary.elf import Elf
 from tlstax.collectors.capture.printable import visible
 from tlstax.collectors.host.probe_costs.costs import UnmeasuredError
+from tlstax.collectors.process.build_id import build_id_of
 from tlstax.collectors.process.file_images import (
     FILE_BYTES_MOST,
     fetching_turn,
@@ -183,16 +183,13 @@ class Image:
             with path.open("w+b") as file:
                 self._write_parts(frames, file.fileno())
             return path
-        path = keep_image(build_id, lambda to: self._write_parts(frames, to))
-        try:
-            with Elf(path) as elf:
-                found = elf.build_id
-        except TlstaxError:
-            found = ""
-        if found != build_id:
-            path.unlink()
-            raise self._strange(f"a file of build-id {found or 'none'} instead of {build_id}")
-        return path
+
+        def write(to: int) -> None:
+            self._write_parts(frames, to)
+            if (found := build_id_of(to)) != build_id:
+                raise self._strange(f"a file of build-id {found or 'none'} instead of {build_id}")
+
+        return keep_image(build_id, write)
 
     def _write_parts(self, frames: Iterator[Frame], to: int) -> None:
         """Write a file's parts at their places; where it cannot be read there, nothing."""

@@ -179,7 +179,11 @@ def test_answers_end(tmp_path: Path) -> None:
     ],
     ids=["beyond", "far beyond", "no size", "too large", "another frame", "no ELF file", "nothing"],
 )
-def test_files_that_are_not_what_was_asked_for(tmp_path: Path, answer: list[Frame]) -> None:
+def test_files_that_are_not_what_was_asked_for(
+    tmp_path: Path, answer: list[Frame], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other process finds them in the cache, not even for a moment."""
+    monkeypatch.setattr(os, "link", lambda *_: pytest.fail("it is an image before it is read"))
     with pytest.raises(TlstaxError, match="sent what no recorder sends"):
         add(image(tmp_path, [mapping()], answer))
     assert kept_image(BUILD_ID.hex()) is None
