@@ -114,6 +114,13 @@ def _refuse_own(options: Sequence[str]) -> None:
     """
     for option in options:
         name = option.partition("=")[0]
+        if name == "--":
+            raise TlstaxError(
+                "a round cannot be made with a second --",
+                "what stands behind it would be no option of its recordings",
+                "Leave it out",
+                ExitCode.USAGE,
+            )
         is_short = name.startswith(_OWN_SHORT) and not name.startswith("--")
         if is_short or (len(name) > 2 and any(own.startswith(name) for own in _OWN)):
             raise TlstaxError(
