@@ -172,8 +172,13 @@ def _process(pid: int, proc: Path = PROC) -> _Process:
     name, _, rest = text.partition("(")[2].rpartition(") ")
     values = rest.split()
     lines = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
-    own_pid = lines.get("NSpid", str(pid)).split()[-1]
-    return _Process(name, values[0], int(lines["Tgid"]), int(values[19]), int(own_pid))
+    try:
+        own_pid = lines.get("NSpid", str(pid)).split()[-1]
+        return _Process(name, values[0], int(lines["Tgid"]), int(values[19]), int(own_pid))
+    except (KeyError, IndexError, ValueError):  # texts of another host may be anything
+        raise _no_target(
+            pid, "its stat and status are not as Linux writes them", "Run tlstax on that host"
+        ) from None
 
 
 def require_64_bit(pid: int, program: Path) -> None:

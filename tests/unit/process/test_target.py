@@ -153,6 +153,30 @@ def test_a_file_that_took_the_place_of_the_mapped_one_is_refused(compile_c: Comp
             open_mapped(mapped)
 
 
+@pytest.mark.parametrize(
+    ("stat", "status"),
+    [
+        ("", "Tgid:\t17\n"),
+        ("17 (mysqld) S 1", "Tgid:\t17\n"),
+        ("17 (mysqld) S" + " ²" * 40, "Tgid:\t17\n"),
+        ("17 (mysqld) S" + " 1" * 40, "Name:\tmysqld\n"),
+        ("17 (mysqld) S" + " 1" * 40, "Tgid:\tx\n"),
+        ("17 (mysqld) S" + " 1" * 40, "Tgid:\t17\nNSpid:\n"),
+        ("17 (mysqld) S" + " 1" * 40, "Tgid:\t" + "9" * 5000 + "\n"),
+    ],
+)
+def test_texts_that_linux_does_not_write_are_refused(
+    stat: str, status: str, tmp_path: Path
+) -> None:
+    """Those of another host are what that host sends."""
+    (tmp_path / "17").mkdir()
+    (tmp_path / "17/stat").write_text(stat)
+    (tmp_path / "17/status").write_text(status)
+    with pytest.raises(TlstaxError, match="not as Linux writes them") as refused:
+        open_target(17, tmp_path)
+    assert refused.value.exit_code == ExitCode.TARGET
+
+
 def test_names(compile_c: Compile) -> None:
     program = compile_c(WAITING, name="tlstax-test-it")
     with pytest.raises(TlstaxError, match="No process is called"):
