@@ -20,6 +20,8 @@ from tlstax.collectors.process.build_id import build_id_of
 FOLDER: Final = "images"
 TURNS_FOLDER: Final = "image-turns"
 IMAGES_MOST: Final = 512
+IMAGES_BYTES_MOST: Final = 8 << 30
+"""On the disk, holes left out: an image has 20 to 100 MB of a usual server or library."""
 FILE_BYTES_MOST: Final = 4 << 30
 """Of a file with code; a server with its debugging sections has 2 GB."""
 _HEX: Final = frozenset("0123456789abcdef")
@@ -78,8 +80,7 @@ def keep_image(build_id: str, write: Callable[[int], None]) -> Path:
         finally:
             os.close(descriptor)
             scratch.unlink(missing_ok=True)
-        for old in sorted(folder.iterdir(), key=_used_ns)[:-IMAGES_MOST]:
-            old.unlink(missing_ok=True)
+        _let_go(folder)
     except OSError as error:
         raise TlstaxError(
             f"cannot write {path}",
@@ -88,6 +89,17 @@ def keep_image(build_id: str, write: Callable[[int], None]) -> Path:
             ExitCode.IO,
         ) from error
     return path
+
+
+def _let_go(folder: Path) -> None:
+    """Remove the images that were used least lately, beyond a number and a size."""
+    left_bytes = IMAGES_BYTES_MOST
+    for number, image in enumerate(sorted(folder.iterdir(), key=_used_ns, reverse=True)):
+        with suppress(OSError):  # it is gone meanwhile
+            left_bytes -= image.stat().st_blocks * 512
+        is_begun = image.name.startswith(".")
+        if number >= IMAGES_MOST or (number and left_bytes < 0 and not is_begun):
+            image.unlink(missing_ok=True)
 
 
 def fetching_turn(build_id: str, wait_s: float) -> AbstractContextManager[bool]:

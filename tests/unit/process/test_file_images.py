@@ -27,6 +27,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def put(build_id: str, content: bytes = b"image") -> Path:
     def write(to: int) -> None:
         os.write(to, content)
+        os.fsync(to)  # some file systems count its blocks then
 
     return keep_image(build_id, write)
 
@@ -50,6 +51,17 @@ def test_images_that_were_used_last_are_kept(monkeypatch: pytest.MonkeyPatch) ->
     kept_image("bb")
     put("cc")
     assert sorted(path.name for path in used.parent.iterdir()) == ["bb", "cc"]
+
+
+def test_images_have_a_size_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that sends files of 4 GB fills no disk; what was made last stays."""
+    monkeypatch.setattr(file_images, "IMAGES_BYTES_MOST", 100_000)
+    for number, name in enumerate(("aa", "bb", "cc")):
+        os.utime(put(name, bytes([1]) * 40_000), ns=(YEAR_NS + number, YEAR_NS))
+    folder = put("dd", bytes([1]) * 40_000).parent
+    assert sorted(path.name for path in folder.iterdir()) == ["cc", "dd"]
+    put("ee", bytes([1]) * 400_000)
+    assert [path.name for path in folder.iterdir()] == ["ee"]
 
 
 def test_a_file_that_goes_meanwhile_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
