@@ -61,6 +61,7 @@ class Image:
         self._directory = directory
         self._connection = connection
         self._files_count = 0
+        self._wait_left_s = WAIT_S
         (self.proc / "self").mkdir(parents=True)
 
     def add_named(self, name: str) -> None:
@@ -88,14 +89,13 @@ class Image:
         build_ids = [_build_id(parts[0][0]) for parts in files.values()]
         if missing := sum(kept_image(each) is None for each in build_ids):
             tell(f"fetching {missing} of {len(files)} files of process {pid}, once for each build")
-        end_s = time.monotonic() + WAIT_S
         map_files = self.proc / str(pid) / "map_files"
         map_files.mkdir(parents=True)
         for parts, build_id in zip(files.values(), build_ids, strict=True):
             first, path = parts[0]
             named = self._named(path)
             kept = kept_image(build_id)
-            named.symlink_to(kept or self._fetch_once(pid, first, build_id, end_s))
+            named.symlink_to(kept or self._fetch_once(pid, first, build_id))
             for part, _ in parts:
                 (map_files / f"{part.start:x}-{part.end:x}").symlink_to(named)
 
@@ -165,14 +165,16 @@ class Image:
         else:
             path.symlink_to(os.fsdecode(text))
 
-    def _fetch_once(self, pid: int, mapping: Any, build_id: str, end_s: float) -> Path:
+    def _fetch_once(self, pid: int, mapping: Any, build_id: str) -> Path:
         """The same as `_fetch`: of processes that want the same build, one fetches it.
 
-        The others wait for it until `end_s`, then they fetch it, too.
+        The others wait for it, WAIT_S in all, then they fetch it, too.
         """
         if not build_id:
             return self._fetch(pid, mapping, build_id)
-        with fetching_turn(build_id, max(0.0, end_s - time.monotonic())):
+        began_s = time.monotonic()
+        with fetching_turn(build_id, self._wait_left_s):
+            self._wait_left_s = max(0.0, self._wait_left_s - (time.monotonic() - began_s))
             return kept_image(build_id) or self._fetch(pid, mapping, build_id)
 
     def _fetch(self, pid: int, mapping: Any, build_id: str) -> Path:
