@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -134,6 +136,30 @@ def test_one_that_dies_gives_way_to_the_next(
             holder.kill()
         made.result(PATIENCE_S)
     assert host.asked == ["facts", "file"]
+
+
+def test_only_time_spent_waiting_counts(
+    libraries: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two files that take a minute each to send: all hosts fetched at once after the first one."""
+    now_s, waits_s = [0.0], list[float]()
+
+    class Late(Noted):
+        def ask(self, request: str) -> Iterator[Frame]:
+            now_s[0] += 60
+            return super().ask(request)
+
+    @contextmanager
+    def waited(_build_id: str, wait_s: float) -> Iterator[bool]:
+        waits_s.append(wait_s)
+        now_s[0] += 7
+        yield True
+
+    monkeypatch.setattr(image, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(image, "fetching_turn", waited)
+    host = Late(libraries["libssl"], libraries["libcrypto"])
+    add(image_of(tmp_path / "image", host))
+    assert waits_s == [image.WAIT_S, image.WAIT_S - 7]
 
 
 def test_nobody_waits_for_ever(
