@@ -57,12 +57,11 @@ PYTEST := $(BIN)/python -m pytest --no-header
 NEWER := $(BIN)/python tests/bench/crypto/newer_tool.py
 RUNGS := unit golden probes kernel truth e2e
 # Tests that compare durations (marked `timing`), or depend on what else runs (`alone`), have
-# the host to themselves; the others use every CPU, the long ones first. (xdist itself would begin
-# with files of many tests, so that one of few and long ones would be what all wait for.)
-AT_ONCE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# the host to themselves; the others use every CPU. (xdist begins with the files of many tests. With
+# the long ones first it took as long: the CPUs are busy all the time either way.)
+AT_ONCE := --numprocesses 3 --dist loadfile
 # Verbose: each test that passes only alone is named.
 ONCE_MORE := -v --maxfail 5
-LONG_FIRST := unit/test_dist.py e2e truth kernel probes golden unit
 need = .ci/need $(1)
 AS_ROOT := crosscheck demo test bench-overhead bench-placement check-crypto-cost test-kernels test-servers \
 	test-bpftrace test-drivers test-transports recipes-smoke
@@ -318,7 +317,7 @@ demo: root-demo install ## measure the TLS overhead of a real MariaDB on this ho
 test: root-test test-install ## all tests except the benchmarks
 	export TLSTAX_BPFTRACE_DRY_RUN="$$($(NEWER) bpftrace)"; status=0; \
 	beside="$$(mktemp)"; alone="$$(mktemp)"; trap 'rm -f "$$beside" "$$alone"' EXIT; \
-	TLSTAX_FAILED_LIST="$$beside" $(PYTEST) --durations=15 -m "not long and not timing and not alone" $(AT_ONCE) $(LONG_FIRST:%=tests/%) || [ -s "$$beside" ] || status=1; \
+	TLSTAX_FAILED_LIST="$$beside" $(PYTEST) --durations=15 -m "not long and not timing and not alone" $(AT_ONCE) $(RUNGS:%=tests/%) || [ -s "$$beside" ] || status=1; \
 	TLSTAX_FAILED_LIST="$$alone" $(PYTEST) --durations=5 -m "not long and (timing or alone)" $(RUNGS:%=tests/%) || [ -s "$$alone" ] || status=1; \
 	cat "$$alone" >> "$$beside"; \
 	if [ -s "$$beside" ]; then \
