@@ -350,7 +350,7 @@ test-fleet-rounds: root-test-fleet-rounds test-install ## 200 recordings over ss
 	TLSTAX_ROUND_HOSTS=$(HOSTS) TLSTAX_ROUNDS=$(ROUNDS) $(PYTEST) tests/kernel/remote/test_rounds.py
 
 .PHONY: test-causes
-test-causes: root-test-causes test-install ## causes injected into real servers, beside the ones of `make test`, and those that the demo names (9 minutes)
+test-causes: root-test-causes test-install ## causes injected into real servers, beside the ones of `make test`, and those that the demo names
 	$(PYTEST) -v -m long tests/e2e/report/test_findings.py tests/e2e/report/test_more_causes.py tests/e2e/experiment/test_demo.py
 
 .PHONY: test-alerts
